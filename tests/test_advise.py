@@ -74,7 +74,48 @@ def test_a_limit_that_keeps_flash_from_paying_is_named(trace):
 def test_a_hit_ratio_beyond_reach_is_named(trace):
     found = advice(trace, "--hit-ratio", "99.99%")
     assert found["wanted"]["dram"] is None and found["wanted"]["reachable"] < 0.9999
-    assert "cannot be reached" in found["verdict"][0]
+    assert found["verdict"][0].startswith("a hit ratio of 99.99 % cannot be reached")
+
+
+def warm_capture(path, evictions):
+    """As of a server that had every second key before: the trace, the gets, and the first gets by their answer."""
+    state, seen, lines, first = 1, set(), [], [0, 0]
+    for number in range(20_000):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        key = int(4000 * ((state >> 33) / 2**31) ** 3)
+        found = 1 if key in seen else key % 2
+        first[found] += key not in seen
+        seen.add(key)
+        lines.append(f"{number // 200},{key},20,1000,get,0,{found}")
+    hits = 20_000 - first[0]
+    server = f"server_items_before=2000 server_evictions={evictions} server_bytes=4000000 server_memory=6000000"
+    head = f"# ebbtide capture: sample=1 seconds=100 {server} server_hits={hits} server_misses={first[0]}"
+    path.write_text("\n".join([head, "timestamp_s,key_id,key_size,value_size,op,ttl_s,found", *lines]) + "\n")
+    return hits / 20_000, first
+
+
+@pytest.mark.parametrize("evictions", [0, 5])
+def test_a_longer_capture_is_asked_for_what_is_unknown(evictions, tmp_path):
+    path = tmp_path / "captured.csv"
+    had, (misses, hits) = warm_capture(path, evictions)
+    repeated = 1 - (misses + hits) / 20_000
+    assert hits > 200 and misses > 200
+    # Less memory may do if first gets hit there, too.
+    less = advice(path, "--hit-ratio", f"{repeated - 0.02:.4f}")
+    assert less["wanted"]["longer_capture"] == "less_may_do" and less["wanted"]["hybrid"] is None
+    assert "takes at most" in less["verdict"][0] and "longer capture needed" in less["verdict"][0]
+    assert less["wanted"]["dram"]["dram_bytes"] < less["server_memory_bytes"] == 5_000_000
+    # Only the memory of the server is known to have what the server has.
+    same = advice(path, "--hit-ratio", f"{had - 0.005:.4f}")
+    assert same["wanted"]["longer_capture"] == "below_server" and same["wanted"]["dram"] is None
+    assert same["wanted"]["reachable"] == pytest.approx(had, abs=0.005)
+    # Beyond it a first get that missed was the first of all, unless the server has evicted.
+    more = advice(path, "--hit-ratio", f"{had + 0.01:.4f}")
+    if evictions:
+        assert more["wanted"]["longer_capture"] == "beyond_server" and "longer capture needed" in more["verdict"][0]
+    else:
+        assert more["wanted"]["longer_capture"] is None and "cannot be reached" in more["verdict"][0]
+    assert more["smallest"] is None and not any("hardly pays" in sentence for sentence in more["verdict"])
 
 
 def test_a_budget_buys_what_its_prices_say(trace):

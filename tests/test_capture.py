@@ -269,6 +269,101 @@ def test_advice_for_a_live_server_is_that_for_its_load(ebbtide, tmp_path):
     assert "<svg" in page.read_text()
 
 
+def fill(server, keys):
+    """Sets objects without a get."""
+    with server.connect() as connection:
+        for key in keys:
+            data = b"x" * size_of(key)
+            assert connection.ask(b"set user:%d 0 0 %d\r\n%b\r\n" % (key, len(data), data)) == b"STORED\r\n"
+
+
+def get_all(server, keys):
+    with server.connect() as connection:
+        for key in keys:
+            assert connection.ask(b"get user:%d\r\n" % key, b"END\r\n") != b"END\r\n"
+
+
+def once_each_and_some_again(keys=600):
+    """Gets of which half are the first of their key."""
+    return [*range(keys), *range(0, keys, 2), *range(0, keys, 2)]
+
+
+@pytest.mark.parametrize("binary", [MEMCACHED, EBBTIDE])
+def test_advice_never_falls_below_a_warm_server(binary):
+    gets = once_each_and_some_again()
+    arguments = ["--seconds", 200, "--sample", 1, "--max-requests", len(gets), "--hit-ratio", "95%", "--budget", "0.002"]
+    with Server(binary, "-m", "64") as server:
+        fill(server, range(600))
+        with Capture(server, *arguments, "--json", command="advise") as capture:
+            get_all(server, gets)
+            code, out, error = capture.finish()
+        assert code == 0, error
+        found = json.loads(out)
+        held = int(server.stat("bytes"))
+    text = " | ".join(found["verdict"])
+    assert "cannot be reached" not in text and "hardly pays" not in text
+    assert "the server itself hits 100.0 %" in text and "600 keys" in text and "longer capture needed" in text
+    assert found["server_hit_ratio"] == 1.0 and found["first_hit_share"] == pytest.approx(0.5)
+    assert found["wanted"]["longer_capture"] == "below_server" and found["wanted"]["dram"] is None
+    assert found["smallest"] is None and found["slabs"] is None and found["budget"]["longer_capture"]
+    # From the memory on that holds what the server holds, a first get is the hit that it was.
+    assert held < found["server_memory_bytes"] < 64 << 20
+    for plan in found["dram"]:
+        assert (plan["hit_ratio"] > 0.9) == (plan["dram_bytes"] >= found["server_memory_bytes"])
+        assert plan["max_hit_ratio"] >= plan["hit_ratio"]
+    assert any(plan["hit_ratio"] > 0.99 for plan in found["dram"]) or found["wanted"]["reachable"] > 0.99
+
+
+@pytest.mark.parametrize("binary", [MEMCACHED, EBBTIDE])
+def test_a_captured_trace_keeps_the_hits_of_a_warm_server(binary, tmp_path):
+    gets, path = once_each_and_some_again(), tmp_path / "captured.csv"
+    arguments = ["--output", path, "--seconds", 200, "--sample", 1, "--max-requests", len(gets), "--json"]
+    with Server(binary, "-m", "64") as server:
+        fill(server, range(600))
+        with Capture(server, *arguments) as capture:
+            get_all(server, gets)
+            code, out, error = capture.finish()
+    assert code == 0, error
+    assert json.loads(out)["hit_ratio"] == 1.0
+    assert {row["found"] for row in rows_of(path)} == {"1"}
+    found = json.loads(run("advise", path, "--hit-ratio", "95%", "--json").stdout)
+    assert found["wanted"]["longer_capture"] == "below_server" and found["first_hit_share"] == pytest.approx(0.5)
+    # After the first get of each key the window tells all.
+    warm = json.loads(run("advise", path, "--hit-ratio", "95%", "--warmup", "600", "--json").stdout)
+    assert warm["first_hit_share"] == 0 and warm["wanted"]["longer_capture"] is None and warm["gets"] == 600
+    assert warm["wanted"]["dram"]["hit_ratio"] >= 0.95 and not any("longer" in line for line in warm["verdict"])
+    curves = [json.loads(run("mrc", path, "--policy", "lru", "--sizes", "100%", "--json", *flags).stdout)
+              for flags in ([], ["--warmup", "50%"])]
+    assert [report["curves"][0]["points"][0]["miss_ratio"] for report in curves] == [0.5, 0.0]
+    assert any("the first of their key" in caveat for caveat in curves[0]["caveats"])
+
+
+def test_a_cold_memcached_is_advised_as_before(tmp_path):
+    keys, path = load_of_known_shape(), tmp_path / "captured.csv"
+    with Server(MEMCACHED, "-m", "64") as server:
+        arguments = ["--output", path, "--seconds", 200, "--sample", 1, "--max-requests", requests_of(keys)]
+        with Capture(server, *arguments) as capture:
+            drive(server, keys)
+            assert capture.finish()[0] == 0
+    found = json.loads(run("advise", path, "--hit-ratio", "99.99%", "--json").stdout)
+    assert found["first_hit_share"] == 0 and found["wanted"]["longer_capture"] is None
+    assert found["verdict"][0].startswith("a hit ratio of 99.99 % cannot be reached")
+    assert found["server_hit_ratio"] == pytest.approx(found["wanted"]["reachable"], abs=0.001)
+
+
+@pytest.mark.parametrize("binary", [MEMCACHED, EBBTIDE])
+def test_advice_for_a_server_that_goes_away_says_so(binary):
+    with Server(binary) as server:
+        fill(server, range(100))
+        with Capture(server, "--seconds", 200, "--sample", 1, "--json", command="advise") as capture:
+            get_all(server, range(100))
+            wait_for(lambda: int(server.stat("log_watcher_sent")) >= 100, "all lines are sent")
+            server.kill()
+            code, out, error = capture.finish()
+    assert code == 1 and "100 requests were captured until then" in error
+    assert any("100 requests were captured until then" in caveat for caveat in json.loads(out)["caveats"])
+
+
 def test_mistakes_are_named(ebbtide, tmp_path):
     path = tmp_path / "captured.csv"
     idle = run("capture", f"127.0.0.1:{ebbtide.port}", "--output", "-", "--seconds", 1, "--sample", 1)

@@ -318,3 +318,19 @@ def test_the_plot_fits_a_narrow_terminal_without_utf8(loop):
         plot = text.decode().replace("\r", "").split("\n\n")[-1].splitlines()
         assert any("|" in row for row in plot) and any("+---" in row for row in plot), plot
         assert max(map(len, plot)) <= columns, plot
+
+
+@pytest.mark.parametrize("policy", ["ebbtide", "lru", "lru-buckets", "clock", "belady"])
+def test_a_warmup_fills_and_does_not_count(policy, tmp_path):
+    path = tmp_path / "rounds.csv"
+    rounds = [f"{number},{number % 300},8,992,get,0" for number in range(900)]
+    path.write_text(HEADER + "\n".join(rounds) + "\n")
+    for warmup, misses in [(None, 1 / 3), ("300", 0), ("150", 150 / 750), ("50%", 0), ("300s", 0), ("150s", 150 / 750)]:
+        flags = ["--warmup", warmup] if warmup else []
+        _, of = curves(path, "--policy", policy, "--sizes", "2m", "--exact", *flags)
+        assert list(of[policy].values()) == pytest.approx([misses], abs=1e-4), warmup
+    _, of = curves(path, "--policy", policy, "--sizes", "2m", "--by", "class", "--warmup", "300")
+    assert [list(points.values()) for points in of.values()] == [[0]]
+    for refused in ("900", "1m", "9000s"):
+        result = mrc(path, "--warmup", refused)
+        assert result.returncode == 2 and "no get is left to count" in result.stderr

@@ -7,6 +7,10 @@ A look-aside load of `ebbtide generate` goes to a memcached with much memory, wh
 which `ebbtide advise` tells the memory that a memcached takes for each hit ratio. Then a new memcached of this memory,
 rounded to MiB, gets the same requests. All begin empty, as the advice counts the misses of a cold start. Fails if a
 memcached's hit ratio is further than a twentieth from the one that was wanted.
+
+Then the same for a memcached that has served all requests before the capture. The advice must know the hit ratio that it
+has, must not call it out of reach, and an Ebbtide server of each memory that it names must have the wanted hit ratio, to
+a twentieth, once it is warm, too.
 """
 import argparse
 import csv
@@ -28,12 +32,12 @@ PATIENCE_SECONDS = 60
 
 
 class Memcached:
-    """A memcached of Debian, with slab classes by its defaults."""
+    """A memcached of Debian, with slab classes by its defaults, or an Ebbtide server."""
 
-    def __init__(self, mebibytes):
+    def __init__(self, mebibytes, binary="memcached"):
         self.port = free_port()
         user = ["-u", "root"]
-        command = ["memcached", *user, "-l", "127.0.0.1", "-p", str(self.port), "-U", "0", "-t", "1", "-m", str(mebibytes)]
+        command = [binary, *user, "-l", "127.0.0.1", "-p", str(self.port), "-U", "0", "-t", "1", "-m", str(mebibytes)]
         self.process = subprocess.Popen(command)
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
@@ -77,17 +81,52 @@ def load(given, folder):
     return [(pad(row), int(row["value_size"])) for row in rows]
 
 
-def captured(given, requests, folder):
-    server, trace = Memcached(given.memory), folder / "captured.csv"
+def captured(given, requests, folder, is_warm=False):
+    """The trace, and the hit ratio of the requests."""
+    server, trace = Memcached(given.memory), folder / f"captured-{'warm' if is_warm else 'cold'}.csv"
+    if is_warm:
+        server.drive(requests)
     command = [given.ebbtide, "capture", f"127.0.0.1:{server.port}", "--seconds", "600", "--sample", "1", "--output", trace]
     capture = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(2)
-    server.drive(requests)
+    reached = server.drive(requests)
     time.sleep(2)
     capture.send_signal(2)
     capture.wait()
     server.stop()
-    return trace
+    return trace, reached
+
+
+def advised(given, trace, wanted, *flags):
+    command = [given.ebbtide, "advise", trace, "--hit-ratio", wanted, *flags, "--json"]
+    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+
+
+def check_warm(given, requests, folder):
+    """Mistakes of the advice for a server that was warm."""
+    failed = []
+    trace, reached = captured(given, requests, folder, is_warm=True)
+    print(f"\nwarm, with {reached:.4f} hits\n\n| wanted | warmup | by the advice | reached | says |\n|---|---|---|---|---|")
+    asked = [(wanted, flags) for wanted in given.hit_ratios for flags in ([], ["--warmup", "50%"])]
+    for wanted, flags in [*asked, (f"{reached * 100 - 1:.1f}%", [])]:
+        advice = advised(given, trace, wanted, *flags)
+        ratio, says = float(wanted.rstrip("%")) / 100, advice["wanted"]["longer_capture"]
+        if abs(advice["server_hit_ratio"] - reached) > 0.001:
+            failed.append(f"the server hit {reached:.4f}, and the advice says {advice['server_hit_ratio']:.4f}")
+        if ratio <= reached and any("cannot be reached" in sentence for sentence in advice["verdict"]):
+            failed.append(f"{wanted} is out of reach by the advice, and the server hit {reached:.4f}")
+        if (dram := advice["wanted"]["dram"]) is None:
+            print(f"| {wanted} | {' '.join(flags)} | | | {says} |", flush=True)
+            continue
+        mebibytes = -(-int(dram["dram_bytes"]) >> 20)
+        server = Memcached(max(2, mebibytes), given.ebbtide)
+        server.drive(requests)
+        found = server.drive(requests)
+        server.stop()
+        print(f"| {wanted} | {' '.join(flags)} | {mebibytes} MiB | {found:.4f} | {says} |", flush=True)
+        if found < ratio - TOLERANCE:
+            failed.append(f"warm, {wanted} was wanted and {found:.4f} reached")
+    return failed
 
 
 def main():
@@ -101,11 +140,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         requests = load(given, folder)
-        trace = captured(given, requests, folder)
+        trace, _ = captured(given, requests, folder)
         print(f"{len(requests)} gets\n\n| wanted | for a memcached, by the advice | reached | for Ebbtide |\n|---|---|---|---|")
         for wanted in given.hit_ratios:
-            done = subprocess.run([given.ebbtide, "advise", trace, "--hit-ratio", wanted, "--json"], check=True, capture_output=True)
-            advice = json.loads(done.stdout)
+            advice = advised(given, trace, wanted)
             if (memory := advice["slabs"]["wanted_bytes"]) is None:
                 print(f"| {wanted} | out of reach | | |")
                 continue
@@ -118,6 +156,7 @@ def main():
             ratio = float(wanted.rstrip("%")) / 100
             if abs(ratio - reached) > TOLERANCE * ratio:
                 failed.append(f"{wanted} was wanted and {reached:.4f} reached")
+        failed += check_warm(given, requests, folder)
     sys.exit("\n".join(failed) or 0)
 
 

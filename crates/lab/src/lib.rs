@@ -41,6 +41,7 @@ mod store;
 pub mod top;
 pub mod trace;
 pub mod trace_command;
+mod warmup;
 pub mod workload;
 
 pub use error::Error;

@@ -7,7 +7,7 @@ use plotters::prelude::*;
 
 use super::plan::Plan;
 use super::pools::PoolAdvice;
-use super::report::{Advice, words};
+use super::report::{Advice, hits, words};
 use super::units::{money, size};
 use crate::Error;
 use crate::format::utc;
@@ -75,7 +75,7 @@ pub(super) fn page(advice: &Advice, load: &TraceLoad, made_unix_seconds: u64) ->
     for plan in hybrids.into_iter().flatten() {
         put(&mut body, &format!("<h2>{}</h2>", escaped(&words(&plan, &advice.currency))));
         let rows = [
-            ("hits", format!("{:.1} %", plan.hit_ratio * 100.0)),
+            ("hits", hits(&plan)),
             ("of them in DRAM", format!("{:.1} %", plan.dram_hit_ratio * 100.0)),
             ("reads of flash a second", format!("{:.1}", plan.flash_reads_per_second)),
             ("drive writes a day", format!("{:.2}", plan.drive_writes_per_day)),
@@ -126,10 +126,10 @@ fn dram_table(advice: &Advice) -> String {
     for plan in &advice.dram {
         write!(
             table,
-            "<tr><td>{}</td><td>{}</td><td>{:.1} %</td><td>{:.1}</td><td>{:.3} ms</td><td>{}</td></tr>",
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.1}</td><td>{:.3} ms</td><td>{}</td></tr>",
             size(plan.dram_bytes),
             money(plan.price),
-            plan.hit_ratio * 100.0,
+            hits(plan),
             plan.backend_per_second,
             plan.mean_latency_ms,
             flags_of(plan)

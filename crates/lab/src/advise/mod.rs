@@ -6,13 +6,15 @@
 //! | `plan` | one cache: hits, price, load on device, network and backend |
 //! | `planner` | plans for a trace on this hardware |
 //! | `pools`, `pool_flags` | the memory that pools or prefixes deserve; flags of a server with these pools |
+//! | `open_questions` | answers that a capture of a warm server does not carry |
 //! | `search` | the cheapest cache for a hit ratio, the best for a budget |
 //! | `slabs` | the same memory in a memcached with slab classes |
-//! | `units` | bytes and money in words |
+//! | `units` | bytes, money and ratios in words |
 //! | `report`, `html` | text, JSON and a page |
 
 mod flags;
 mod html;
+mod open_questions;
 mod plan;
 mod planner;
 mod pool_flags;
@@ -27,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ebbtide::{ByteSize, message};
+use ebbtide::ByteSize;
 
 use crate::Error;
 use crate::capture::{CaptureOptions, capture};
@@ -35,6 +37,7 @@ use crate::generate::rate;
 use crate::mrc::{TraceLoad, one_byte};
 use crate::trace::loaded::LoadedTrace;
 use crate::trace::{Format, PoolsBy, ReportFile, STANDARD_INPUT};
+use crate::warmup::Warmup;
 use flags::{MAX_DRAM, MIN_DRAM};
 use plan::{Demand, Hardware, Latencies, Overheads};
 use planner::Planner;
@@ -130,6 +133,10 @@ pub struct AdviseArgs {
     /// Format of the trace [default: told from the content]
     #[arg(long)]
     format: Option<Format>,
+    /// The beginning of the trace that fills the caches and does not count: requests (5m), a share of them (25%), or
+    /// seconds (600s)
+    #[arg(long, value_name = "COUNT|SHARE|TIME")]
+    warmup: Option<Warmup>,
 }
 
 /// A share of all gets.
@@ -158,13 +165,15 @@ pub fn run(args: &AdviseArgs) -> Result<(), Error> {
     let inputs: Vec<&Path> = args.trace.iter().map(PathBuf::as_path).collect();
     let page = ReportFile::open("--html", args.html.as_deref(), args.overwrite, &inputs)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut load = TraceLoad::of(workload(args)?, jobs)?;
+    let (workload, ended) = workload(args)?;
+    let mut load = TraceLoad::of(workload.with_gets()?.after(args.warmup)?, jobs)?;
     let (wanted, money) = (args.hit_ratio.map(|ratio| ratio.0), args.budget);
     load.begin_lower(jobs, |first| {
         wanted.is_some_and(|wanted| first.miss_ratio < 1.0 - wanted)
             || money.is_some_and(|money| search::dram_bytes(money, args.dram_price) < first.memory_bytes as f64)
     })?;
-    let advice = advise(args, &load, jobs)?;
+    let mut advice = advise(args, &load, jobs)?;
+    advice.caveats.extend(ended.as_ref().map(Error::to_string));
     if let Some(page) = page {
         // A clock before 1970 has no date to tell.
         let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -175,25 +184,23 @@ pub fn run(args: &AdviseArgs) -> Result<(), Error> {
         true => writeln!(out, "{}", serde_json::to_string(&advice).map_err(io::Error::from)?)?,
         false => report::text(&advice, &mut out)?,
     }
-    Ok(())
+    ended.map_or(Ok(()), Err)
 }
 
-/// The trace, or the load of a live server. If the server disconnects early, the requests until then count, with a
-/// warning.
-fn workload(args: &AdviseArgs) -> Result<LoadedTrace, Error> {
+/// The trace, or the load of a live server. If the server disconnects early, the requests until then count, and the
+/// second part is the error.
+fn workload(args: &AdviseArgs) -> Result<(LoadedTrace, Option<Error>), Error> {
     let labels = args.by.map(|by| by.labels(args.delimiter));
     let (None, Some(target)) = (&args.trace, &args.live) else {
         let trace = args.trace.as_deref().unwrap_or(Path::new(STANDARD_INPUT));
-        return LoadedTrace::read(trace, args.format, false, labels);
+        return Ok((LoadedTrace::read(trace, args.format, false, labels)?, None));
     };
     let captured = capture(target, &args.capture, labels)?;
     // The advice goes to standard output, even if this report cannot be printed.
     let _ = captured.report.print(false, &mut io::stderr().lock());
-    if let Err(ended) = captured.report.ended_early() {
-        message!("ebbtide: warning: {ended}");
-    }
-    let loaded = LoadedTrace::of_requests(target.clone(), "a capture", &captured.requests, captured.report.sample);
-    Ok(loaded.with_labels(captured.labels, captured.label_names))
+    let (trace, server) = (captured.trace, (captured.report.sample, captured.report.described));
+    let loaded = LoadedTrace::of_requests(target.clone(), "a capture", &trace.requests, &trace.found, server);
+    Ok((loaded.with_labels(trace.labels, trace.label_names), captured.report.ended_early().err()))
 }
 
 /// Remarks on arguments that make parts of the advice useless.
@@ -309,7 +316,7 @@ fn advise(args: &AdviseArgs, load: &TraceLoad, jobs: usize) -> Result<Advice, Er
     let wanted = args.hit_ratio.map(|ratio| search::for_hit_ratio(&planner, ratio.0));
     let budget = args.budget.map(|money| search::for_budget(&planner, money));
     let of_point = |bytes: u64| planner.plan(bytes as f64, 0.0).with_flags();
-    let sizes = load.engine.points().iter().map(|point| of_point(point.memory_bytes)).collect();
+    let sizes = load.sizes().map(of_point).collect();
     // The comparison with slab classes is at the memory that the question is about.
     let memory = match (&wanted, &budget) {
         (Some(wanted), _) if wanted.dram.is_some() => wanted.dram.expect("looked at above").dram_bytes,
@@ -317,9 +324,13 @@ fn advise(args: &AdviseArgs, load: &TraceLoad, jobs: usize) -> Result<Advice, Er
         _ => load.footprint_bytes as f64 / 4.0,
     };
     let chunks = (f64::from(args.slab_chunk), args.slab_factor);
-    let slabs = slabs::compare(load, memory as u64, chunks, args.hit_ratio.map(|ratio| ratio.0));
+    let is_divisible = open_questions::is_divisible(&load.first);
+    let wanted_ratio = args.hit_ratio.map(|ratio| ratio.0);
+    let slabs = is_divisible.then(|| slabs::compare(load, memory as u64, chunks, wanted_ratio)).flatten();
     let (pools, undivided) = match args.by {
-        None => (None, None),
+        None if is_divisible => (None, None),
+        None => (None, Some("slab classes of a memcached: longer capture needed".to_owned())),
+        Some(_) if !is_divisible => (None, Some("pools and slab classes: longer capture needed".to_owned())),
         Some(by) => {
             let memory = args.memory.map_or(memory as u64, ByteSize::as_bytes);
             let groups = match by {

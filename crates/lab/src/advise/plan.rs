@@ -116,6 +116,8 @@ pub(super) struct Plan {
     pub flash_bytes: f64,
     pub price: f64,
     pub hit_ratio: f64,
+    /// With the hits that a capture of a warm server leaves open; elsewhere the hit ratio.
+    pub max_hit_ratio: f64,
     pub dram_hit_ratio: f64,
     pub flash_hit_ratio: f64,
     /// DRAM for the index of flash.
@@ -214,6 +216,7 @@ pub(super) fn plan(
         flash_bytes,
         price: (dram_bytes * hardware.dram_price + flash_bytes * hardware.flash_price) / GIB,
         hit_ratio: 1.0 - misses,
+        max_hit_ratio: 1.0 - misses,
         dram_hit_ratio: 1.0 - dram_misses,
         flash_hit_ratio: flash_hits,
         index_bytes,

@@ -27,6 +27,8 @@ impl Planner<'_> {
         let lru = |bytes: f64| at(&self.load.lru, bytes);
         let engine = |bytes: f64| at(&self.load.engine, bytes);
         let Self { demand, overheads, hardware, latencies, .. } = self;
-        plan::plan((dram_bytes, flash_bytes), demand, overheads, hardware, latencies, &lru, &engine)
+        let plan = plan::plan((dram_bytes, flash_bytes), demand, overheads, hardware, latencies, &lru, &engine);
+        let more = self.load.first.more_hits(dram_bytes + flash_bytes);
+        Plan { max_hit_ratio: (plan.hit_ratio + more).min(1.0), ..plan }
     }
 }

@@ -5,14 +5,15 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::flags::{MAX_DRAM, MIN_DRAM, MIN_DRAM_WITH_FLASH};
+use super::open_questions::{self, OpenQuestion};
 use super::plan::{Demand, ENDURANCE, Hardware, Latencies, NETWORK, Overheads, Plan, ram_per_item};
 use super::planner::Planner;
 use super::pool_flags::PoolShare;
 use super::pools::PoolAdvice;
 use super::search::{Budget, Wanted};
 use super::slabs::Slabs;
-use super::units::{money, size};
-use crate::mrc::TraceLoad;
+use super::units::{given, money, percent, percent_below, size};
+use crate::mrc::{FirstHits, TraceLoad};
 
 /// Number of gets of a trace below which its curve is unreliable.
 const FEW_GETS: u64 = 100_000;
@@ -30,6 +31,12 @@ pub(super) struct Advice {
     pub trace: String,
     pub requests: usize,
     pub gets: u64,
+    /// Of the server of a capture, by its own counters; `None` for other traces.
+    pub server_hit_ratio: Option<f64>,
+    /// Memory that holds what this server holds.
+    pub server_memory_bytes: Option<u64>,
+    /// Share of the gets that are the first of their key in the capture, and hit at the server.
+    pub first_hit_share: f64,
     pub objects: usize,
     pub footprint_bytes: u64,
     pub seconds: u64,
@@ -89,8 +96,8 @@ impl Advice {
         caveats.push(
             "flash is judged by LRU's curve, without admission: it writes less with --flash-admission".to_owned(),
         );
-        let smallest = smallest(&dram);
-        let mut verdict = verdict(wanted.as_ref(), budget.as_ref(), slabs.as_ref(), currency);
+        let smallest = smallest(&dram).filter(|_| open_questions::is_end_known(&load.first));
+        let mut verdict = verdict((wanted.as_ref(), &load.first), budget.as_ref(), slabs.as_ref(), currency);
         verdict.extend(smallest.map(|plan| {
             format!(
                 "more than {} hardly pays: {} hit{}, and all DRAM adds less than a point{}",
@@ -101,10 +108,14 @@ impl Advice {
             )
         }));
         verdict.extend(pools.as_ref().map(about_pools));
+        verdict.extend(open_questions::sentence(&load.first));
         Self {
             trace: load.trace.clone(),
             requests: load.requests,
             gets: load.gets,
+            server_hit_ratio: load.first.server.and_then(|server| server.hit_ratio()),
+            server_memory_bytes: load.first.held_bytes,
+            first_hit_share: load.first.hit_share,
             objects: load.objects,
             footprint_bytes: load.footprint_bytes,
             seconds: load.seconds,
@@ -126,8 +137,12 @@ impl Advice {
     }
 }
 
-fn percent(ratio: f64) -> String {
-    format!("{:.1} %", ratio * 100.0)
+/// The hit ratio of a plan, from the least to the most where a capture leaves hits open.
+pub(super) fn hits(plan: &Plan) -> String {
+    match open_questions::is_open(plan.hit_ratio, plan.max_hit_ratio) {
+        true => format!("{:.1}-{}", plan.hit_ratio * 100.0, percent(plan.max_hit_ratio)),
+        false => percent(plan.hit_ratio),
+    }
 }
 
 /// A plan in a few words, with a price in this currency.
@@ -156,8 +171,13 @@ fn no_server(plan: &Plan) -> String {
     }
 }
 
-fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slabs>, currency: &str) -> Vec<String> {
-    let mut verdict = wanted.map_or_else(Vec::new, |wanted| about_hit_ratio(wanted, currency));
+fn verdict(
+    (wanted, first): (Option<&Wanted>, &FirstHits),
+    budget: Option<&Budget>,
+    slabs: Option<&Slabs>,
+    currency: &str,
+) -> Vec<String> {
+    let mut verdict = wanted.map_or_else(Vec::new, |wanted| about_hit_ratio(wanted, first, currency));
     verdict.extend(budget.into_iter().flat_map(|budget| about_budget(budget, currency)));
     let of_slabs = slabs.and_then(|slabs| slabs.wanted_bytes.map(|bytes| (slabs.factor, bytes)));
     if let (Some(wanted), Some((factor, bytes))) = (wanted, of_slabs) {
@@ -165,7 +185,7 @@ fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slab
             "a memcached with slab classes of factor {factor} takes {} (-m {}) for {}",
             size(bytes as f64),
             bytes.div_ceil(MIB).max(2),
-            percent(wanted.hit_ratio)
+            given(wanted.hit_ratio)
         ));
     }
     if let Some(slabs) = slabs.filter(|slabs| slabs.misses_avoided > 0.01) {
@@ -183,13 +203,36 @@ fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slab
     verdict
 }
 
-fn about_hit_ratio(wanted: &Wanted, currency: &str) -> Vec<String> {
-    let ratio = percent(wanted.hit_ratio);
+/// The answer where a longer capture is needed for the memory of a hit ratio.
+fn about_open(wanted: &Wanted, open: OpenQuestion, first: &FirstHits, currency: &str) -> String {
+    let ratio = given(wanted.hit_ratio);
+    let server = open_questions::of_server(first).unwrap_or_else(|| "the server was warm".to_owned());
+    match (open, &wanted.dram) {
+        (OpenQuestion::LessMayDo, Some(dram)) => format!(
+            "a hit ratio of {ratio} takes at most {}{}{}; whether less would do: longer capture needed",
+            words(dram, currency),
+            over_network(dram),
+            as_flags(dram)
+        ),
+        (OpenQuestion::LessMayDo | OpenQuestion::BelowServer, _) => {
+            format!("a hit ratio of {ratio}: {server}; whether less memory would do: longer capture needed")
+        }
+        (OpenQuestion::BeyondServer, _) => {
+            format!("a hit ratio of {ratio}: {server}; whether other memory would do: longer capture needed")
+        }
+    }
+}
+
+fn about_hit_ratio(wanted: &Wanted, first: &FirstHits, currency: &str) -> Vec<String> {
+    let ratio = given(wanted.hit_ratio);
     let mut verdict = Vec::new();
+    if let Some(open) = wanted.longer_capture {
+        return vec![about_open(wanted, open, first, currency)];
+    }
     match (&wanted.dram, &wanted.hybrid) {
         (None, None) => verdict.push(format!(
             "a hit ratio of {ratio} cannot be reached: every object's first get misses, so {} is the most",
-            percent(wanted.reachable)
+            percent_below(wanted.reachable, wanted.hit_ratio)
         )),
         (dram, hybrid) => {
             if let Some(dram) = dram {
@@ -223,10 +266,10 @@ fn about_budget(budget: &Budget, currency: &str) -> Vec<String> {
     let money = money(budget.money);
     match &budget.dram {
         Some(dram) => {
-            let ratio = percent(dram.hit_ratio);
-            let over = over_network(dram);
+            let (ratio, over) = (hits(dram), over_network(dram));
+            let open = if budget.longer_capture { "; where between: longer capture needed" } else { "" };
             verdict.push(format!(
-                "for {money} {currency}, {} hit {ratio}{over}{}",
+                "for {money} {currency}, {} hit {ratio}{over}{}{open}",
                 words(dram, currency),
                 as_flags(dram)
             ));
@@ -234,6 +277,7 @@ fn about_budget(budget: &Budget, currency: &str) -> Vec<String> {
         None => verdict.push(format!("{money} {currency} buy less DRAM than a cache has at least, {}", size(MIN_DRAM))),
     }
     match budget.hybrid {
+        _ if budget.longer_capture => {}
         Some(hybrid) if budget.flash_pays => {
             let (ratio, over) = (percent(hybrid.hit_ratio), over_network(&hybrid));
             verdict.push(format!("flash pays: {} hit {ratio}{over}{}", words(&hybrid, currency), as_flags(&hybrid)));
@@ -345,16 +389,16 @@ pub(super) fn text(advice: &Advice, out: &mut impl Write) -> io::Result<()> {
 fn dram_table(advice: &Advice, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "\n{:<12} {:>10} {:>10} {:>16} {:>14}  flags",
+        "\n{:<12} {:>10} {:>13} {:>16} {:>14}  flags",
         "DRAM", advice.currency, "hits", "backend/s", "mean ms"
     )?;
     for plan in &advice.dram {
         writeln!(
             out,
-            "{:<12} {:>10} {:>10} {:>16.1} {:>14.3}  {}",
+            "{:<12} {:>10} {:>13} {:>16.1} {:>14.3}  {}",
             size(plan.dram_bytes),
             money(plan.price),
-            percent(plan.hit_ratio),
+            hits(plan),
             plan.backend_per_second,
             plan.mean_latency_ms,
             plan.flags.map_or_else(String::new, |flags| flags.to_string())

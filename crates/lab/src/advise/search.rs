@@ -4,6 +4,7 @@ use ebbtide::flash::MIN_SINGLE_PATH_BYTES;
 use serde::Serialize;
 
 use super::flags::{MIN_DRAM, MIN_DRAM_WITH_FLASH, dram_beside_flash};
+use super::open_questions::{self, OpenQuestion};
 use super::plan::{GIB, Plan};
 use super::planner::Planner;
 
@@ -23,8 +24,10 @@ pub(super) const MIN_FLASH: f64 = MIN_SINGLE_PATH_BYTES as f64;
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Wanted {
     pub hit_ratio: f64,
-    /// Largest possible hit ratio: each object's first get misses.
+    /// Largest possible hit ratio: each object's first get misses, unless the server of a capture had the object.
     pub reachable: f64,
+    /// Why a longer capture is needed for the number. Flash is not judged then.
+    pub longer_capture: Option<OpenQuestion>,
     pub dram: Option<Plan>,
     pub hybrid: Option<Plan>,
     pub flash_pays: bool,
@@ -42,6 +45,8 @@ pub(super) struct Budget {
     pub flash_pays: bool,
     /// Where flash does not pay: the best mixture with which it would, if hardware carried it.
     pub beyond_limit: Option<Plan>,
+    /// A longer capture is needed for its hits. Flash is not judged then.
+    pub longer_capture: bool,
 }
 
 /// Whether hardware carries it. A network that DRAM alone would exceed as well is no reason against flash.
@@ -65,6 +70,13 @@ pub(super) fn for_hit_ratio(planner: &Planner<'_>, hit_ratio: f64) -> Wanted {
     let dram = dram.map(|bytes| planner.plan((bytes as f64).max(MIN_DRAM), 0.0).with_flags());
     let all = planner.plan(largest, planner.demand.footprint_bytes * 2.0);
     let reachable = all.hit_ratio.max(planner.plan(largest, 0.0).hit_ratio);
+    let longer_capture =
+        open_questions::about_hit_ratio(planner.load, hit_ratio, dram.map(|plan| plan.dram_bytes), reachable);
+    if let Some(open) = longer_capture {
+        let dram = dram.filter(|_| open == OpenQuestion::LessMayDo);
+        let (hybrid, flash_pays, beyond_limit) = (None, false, None);
+        return Wanted { hit_ratio, reachable, longer_capture, dram, hybrid, flash_pays, beyond_limit };
+    }
     let alone = dram.map_or(largest, |plan| plan.dram_bytes);
     let hybrids = (0..STEPS).filter_map(|step| {
         let share = SMALLEST_SHARE.powf(1.0 - step as f64 / STEPS as f64);
@@ -79,6 +91,7 @@ pub(super) fn for_hit_ratio(planner: &Planner<'_>, hit_ratio: f64) -> Wanted {
     Wanted {
         hit_ratio,
         reachable,
+        longer_capture,
         dram,
         hybrid: hybrid.map(Plan::with_flags),
         flash_pays,
@@ -111,6 +124,10 @@ pub(super) fn for_budget(planner: &Planner<'_>, money: f64) -> Budget {
         planner.plan(dram, flash)
     };
     let dram = Some(of(1.0)).filter(|plan| plan.dram_bytes >= MIN_DRAM);
+    if dram.is_some_and(|plan| open_questions::is_open(plan.hit_ratio, plan.max_hit_ratio)) {
+        let (dram, hybrid, beyond_limit) = (dram.map(Plan::with_flags_below), None, None);
+        return Budget { money, dram, hybrid, flash_pays: false, beyond_limit, longer_capture: true };
+    }
     let can_be_built = |plan: &Plan| {
         let needed = dram_beside_flash(plan.dram_bytes, plan.flash_bytes);
         plan.flash_bytes >= MIN_FLASH && needed.is_some_and(|bytes| bytes <= plan.dram_bytes.ceil())
@@ -124,5 +141,6 @@ pub(super) fn for_budget(planner: &Planner<'_>, money: f64) -> Budget {
     let pays = |plan: &Plan| 1.0 - plan.hit_ratio < misses * (1.0 - WORTHWHILE);
     let flash_pays = hybrid.as_ref().is_some_and(pays);
     let (dram, hybrid) = (dram.map(Plan::with_flags_below), hybrid.map(Plan::with_flags_below));
-    Budget { money, dram, hybrid, flash_pays, beyond_limit: beyond.filter(|plan| !flash_pays && pays(plan)) }
+    let beyond_limit = beyond.filter(|plan| !flash_pays && pays(plan));
+    Budget { money, dram, hybrid, flash_pays, beyond_limit, longer_capture: false }
 }

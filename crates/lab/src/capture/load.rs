@@ -7,10 +7,10 @@
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::Error;
-use crate::top::StatsSource;
+use crate::top::{RequestCounts, StatsSource};
 
 /// Time between two questions.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -19,6 +19,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CountedLoad {
     requests: u64,
+    pub(super) hits: u64,
+    pub(super) misses: u64,
     time: Duration,
 }
 
@@ -29,10 +31,14 @@ impl CountedLoad {
     }
 
     /// Counts from one answer to the next. Nothing if the counters were reset between them.
-    fn add(&mut self, before: (Instant, u64), after: (Instant, u64)) {
-        if let Some(requests) = after.1.checked_sub(before.1) {
+    fn add(&mut self, before: &RequestCounts, after: &RequestCounts) {
+        let more = |count: fn(&RequestCounts) -> u64| count(after).checked_sub(count(before));
+        let all = (more(|counts| counts.requests), more(|counts| counts.hits), more(|counts| counts.misses));
+        if let (Some(requests), Some(hits), Some(misses)) = all {
             self.requests += requests;
-            self.time += after.0 - before.0;
+            self.hits += hits;
+            self.misses += misses;
+            self.time += after.taken - before.taken;
         }
     }
 }
@@ -57,7 +63,7 @@ impl LoadMeter {
                 let is_last = ended.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout);
                 match source.requests() {
                     Ok(after) => {
-                        load.add(before, after);
+                        load.add(&before, &after);
                         before = after;
                     }
                     Err(error) => {
@@ -98,6 +104,7 @@ fn reason(error: Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn a_reset_of_the_counters_is_left_out() {
@@ -105,9 +112,15 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut load = CountedLoad::default();
         assert_eq!(load.per_second(), None);
-        load.add((at(0), 1000), (at(1), 3000));
-        load.add((at(1), 3000), (at(2), 10));
-        load.add((at(2), 10), (at(4), 4010));
-        assert_eq!(load.per_second(), Some(2000.0));
+        let counts = |seconds, requests| RequestCounts {
+            taken: at(seconds),
+            requests,
+            hits: requests / 2,
+            misses: requests / 10,
+        };
+        load.add(&counts(0, 1000), &counts(1, 3000));
+        load.add(&counts(1, 3000), &counts(2, 10));
+        load.add(&counts(2, 10), &counts(4, 4010));
+        assert_eq!((load.per_second(), load.hits, load.misses), (Some(2000.0), 3000, 600));
     }
 }

@@ -27,10 +27,11 @@ use crate::generate::CountArg;
 use crate::mrc::one_byte;
 use crate::top::{StatsSample, StatsSource, with_port};
 use crate::trace::{
-    CSV_HEADER, LabelBy, Labels, Output, PoolRules, PoolsBy, Request, SAMPLE_MARK, STANDARD_INPUT, write_csv_line,
+    CSV_HEADER, CapturedServer, FOUND_COLUMN, LabelBy, Labels, Output, PoolRules, PoolsBy, SAMPLE_MARK, STANDARD_INPUT,
+    write_captured_line,
 };
-use connection::Watching;
-use recorder::Recorder;
+use connection::{Ended, Watched, Watching};
+use recorder::{RecordedTrace, Recorder};
 use report::CaptureReport;
 
 /// Maximum number of lines per second that an Ebbtide server sends: enough for a curve after a minute.
@@ -100,10 +101,7 @@ impl FromStr for Sample {
 
 /// A captured load.
 pub(crate) struct Captured {
-    pub(crate) requests: Vec<Request>,
-    /// The label of each request, an index into their names; nothing without labels.
-    pub(crate) labels: Vec<u32>,
-    pub(crate) label_names: Vec<String>,
+    pub(crate) trace: RecordedTrace,
     pub(crate) report: CaptureReport,
 }
 
@@ -149,15 +147,33 @@ pub(crate) fn capture(target: &str, options: &CaptureOptions, by: Option<LabelBy
     let mut watching = Watching::start(&target, first.is_ours(), sample)?;
     let mut recorder = Recorder::new(watching.stream(), sample, labels);
     let max_requests = usize::try_from(options.max_requests.0).unwrap_or(usize::MAX);
-    let ended = watching.read(Duration::from_secs(options.seconds), max_requests, &mut recorder, source)?;
-    let report = CaptureReport::new(&target, first.server(), watching.stream(), sample, ended, &mut recorder);
+    let watched = watching.read(Duration::from_secs(options.seconds), max_requests, &mut recorder, source)?;
+    let after = match watched.ended {
+        Ended::Closed(_) => None,
+        _ => StatsSource::new(target.clone()).sample().ok(),
+    };
+    let server = described(&first, after.as_ref(), &watched);
+    let names = (target.as_str(), first.server());
+    let report = CaptureReport::new(names, watching.stream(), (sample, server), watched, &mut recorder);
     if report.requests == 0 {
         report.ended_early()?;
         return Err(Error::Idle { target, seconds: options.seconds });
     }
-    let (requests, labels, label_names) = recorder.into_requests();
-    let labels = if label_names.is_empty() { Vec::new() } else { labels };
-    Ok(Captured { requests, labels, label_names, report })
+    Ok(Captured { trace: recorder.into_trace(), report })
+}
+
+/// The server by its statistics before the capture and after it; a server that is gone has none after it.
+fn described(before: &StatsSample, after: Option<&StatsSample>, watched: &Watched) -> CapturedServer {
+    let last = after.unwrap_or(before);
+    let has_flash = last.number("extstore_limit_maxbytes").is_some();
+    CapturedServer {
+        items_before: before.number("curr_items"),
+        evictions: last.number("evictions"),
+        item_bytes: last.number("bytes").filter(|_| !has_flash),
+        memory_bytes: last.number("limit_maxbytes"),
+        hits: watched.load.hits,
+        misses: watched.load.misses,
+    }
 }
 
 /// Labels of the keys of a server.
@@ -194,21 +210,18 @@ fn write_trace(output: &mut Output, captured: &Captured) -> std::io::Result<()> 
     if let Some(rate) = report.requests_per_second {
         write!(output, " requests_per_second={rate:.0}")?;
     }
-    writeln!(output)?;
+    writeln!(output, "{}", report.described)?;
     for note in &report.notes {
         writeln!(output, "# {note}")?;
     }
-    output.write_all(CSV_HEADER)?;
-    if captured.labels.is_empty() {
-        output.write_all(b"\n")?;
-        return captured.requests.iter().try_for_each(|request| write_csv_line(request, None, output));
-    }
-    output.write_all(b",pool\n")?;
-    let names: Vec<String> = captured.label_names.iter().map(|name| name.replace(',', "%2C")).collect();
-    let labelled = captured.requests.iter().zip(&captured.labels);
-    labelled
-        .map(|(request, &label)| (request, names[label as usize].as_str()))
-        .try_for_each(|(request, name)| write_csv_line(request, Some(name), output))
+    let RecordedTrace { requests, found, labels, label_names } = &captured.trace;
+    let pool_column: &[u8] = if label_names.is_empty() { b"" } else { b",pool" };
+    output.write_all(&[CSV_HEADER, pool_column, FOUND_COLUMN, b"\n"].concat())?;
+    let names: Vec<String> = label_names.iter().map(|name| name.replace(',', "%2C")).collect();
+    requests.iter().zip(found).enumerate().try_for_each(|(number, (request, found))| {
+        let pool = labels.get(number).map(|&label| names[label as usize].as_str());
+        write_captured_line(request, pool, *found, output)
+    })
 }
 
 #[cfg(test)]

@@ -53,8 +53,21 @@ struct Recorded {
     time: u32,
     key: u32,
     op: Option<Op>,
+    /// Whether the server had the object, of a lookup.
+    found: Option<bool>,
     size: u32,
     ttl_seconds: u32,
+}
+
+/// Requests of a capture, in their order.
+#[derive(Default)]
+pub(crate) struct RecordedTrace {
+    pub(crate) requests: Vec<Request>,
+    /// For each get, whether the server had the object.
+    pub(crate) found: Vec<Option<bool>>,
+    /// The label of each request, an index into their names; nothing without labels.
+    pub(crate) labels: Vec<u32>,
+    pub(crate) label_names: Vec<String>,
 }
 
 impl Recorder {
@@ -141,7 +154,7 @@ impl Recorder {
         // A deleted object has no TTL.
         let told = event.ttl_seconds.filter(|_| op != Op::Delete);
         let ttl = of_key.stored_ttl.or(told).filter(|_| is_hit).unwrap_or(UNKNOWN);
-        self.push(key, op, size, ttl, event);
+        self.push(key, op, (size, ttl), Some(is_hit), event);
     }
 
     fn store(&mut self, key: u32, event: &Event<'_>) {
@@ -159,7 +172,7 @@ impl Recorder {
         // The value was refused, and another cache would refuse it, too.
         if !matches!(event.status, b"too_large" | b"no_memory") {
             let op = Op::from_name(event.command).unwrap_or(Op::Set);
-            self.push(key, op, event.size, event.ttl_seconds.unwrap_or(0), event);
+            self.push(key, op, (event.size, event.ttl_seconds.unwrap_or(0)), None, event);
         }
     }
 
@@ -172,12 +185,12 @@ impl Recorder {
         }
     }
 
-    fn push(&mut self, key: u32, op: Op, size: u32, ttl_seconds: u32, event: &Event<'_>) {
+    fn push(&mut self, key: u32, op: Op, (size, ttl_seconds): (u32, u32), found: Option<bool>, event: &Event<'_>) {
         let origin = *self.origin.get_or_insert(event.seconds);
         // The threads of a server are a little out of step; a trace's time does not fall.
         self.latest = u32::try_from(event.seconds.saturating_sub(origin)).unwrap_or(u32::MAX).max(self.latest);
         self.last_of_connection.insert(event.connection, self.requests.len() as u32);
-        self.requests.push(Recorded { time: self.latest, key, op: Some(op), size, ttl_seconds });
+        self.requests.push(Recorded { time: self.latest, key, op: Some(op), found, size, ttl_seconds });
     }
 
     /// Gets whose size, and whose TTL, no event has reported.
@@ -208,12 +221,13 @@ impl Recorder {
         (sizeless, without_ttl)
     }
 
-    /// The trace, each request with its label, and the names of the labels. Call [`Self::fill_in`] first.
-    pub(super) fn into_requests(self) -> (Vec<Request>, Vec<u32>, Vec<String>) {
-        let keys = self.keys;
-        let request = |recorded: Recorded| {
-            let key = &keys[recorded.key as usize];
-            let request = recorded.op.map(|op| Request {
+    /// The trace. Call [`Self::fill_in`] first.
+    pub(super) fn into_trace(self) -> RecordedTrace {
+        let label_names = self.labels.map_or_else(Vec::new, |labels| labels.names().to_vec());
+        let mut trace = RecordedTrace { label_names, ..RecordedTrace::default() };
+        for recorded in self.requests {
+            let (key, Some(op)) = (&self.keys[recorded.key as usize], recorded.op) else { continue };
+            trace.requests.push(Request {
                 time_seconds: u64::from(recorded.time),
                 key: key.id,
                 key_size: key.size,
@@ -221,10 +235,12 @@ impl Recorder {
                 op,
                 ttl_seconds: recorded.ttl_seconds,
             });
-            request.map(|request| (request, key.label))
-        };
-        let (requests, labels) = self.requests.into_iter().filter_map(request).unzip();
-        (requests, labels, self.labels.map_or_else(Vec::new, |labels| labels.names().to_vec()))
+            trace.found.push(recorded.found.filter(|_| op == Op::Get));
+            if !trace.label_names.is_empty() {
+                trace.labels.push(key.label);
+            }
+        }
+        trace
     }
 }
 
@@ -240,7 +256,7 @@ mod tests {
         let mut recorder = Recorder::new(stream, 1, None);
         lines.lines().for_each(|line| recorder.note(&parse(line.as_bytes())));
         let unknown = recorder.fill_in();
-        let (requests, ..) = recorder.into_requests();
+        let RecordedTrace { requests, .. } = recorder.into_trace();
         (requests.iter().map(|request| (request.op, request.value_size, request.ttl_seconds)).collect(), unknown)
     }
 
@@ -259,6 +275,14 @@ mod tests {
         let expected = [(Op::Get, 3, 60), (Op::Get, 9, 0), (Op::Set, 3, 60), (Op::Get, 3, 60), (Op::Get, 3, 60)];
         assert_eq!(requests, expected);
         assert_eq!(unknown, (0, 1), "the TTL of b");
+    }
+
+    #[test]
+    fn gets_keep_the_answer_of_the_server() {
+        let mut recorder = Recorder::new(EventStream::Plain, 1, None);
+        LIVE.lines().for_each(|line| recorder.note(&parse(line.as_bytes())));
+        let answers = [Some(false), Some(true), None, Some(true), Some(true)];
+        assert_eq!(recorder.into_trace().found, answers);
     }
 
     #[test]

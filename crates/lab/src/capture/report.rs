@@ -8,6 +8,7 @@ use super::connection::{Ended, Watched};
 use super::line::EventStream;
 use super::recorder::Recorder;
 use crate::Error;
+use crate::trace::CapturedServer;
 
 /// The names of the fields are the names in the JSON object.
 #[derive(Clone, Debug, Serialize)]
@@ -26,16 +27,19 @@ pub(crate) struct CaptureReport {
     skipped_lines: u64,
     /// Why the server ended the capture, if it did: it closed the connection, or stopped answering.
     closed: Option<String>,
+    /// Of all gets of the server within the capture; `None` without gets.
+    hit_ratio: Option<f64>,
     pub(crate) notes: Vec<String>,
+    #[serde(skip)]
+    pub(crate) described: CapturedServer,
 }
 
 impl CaptureReport {
     /// Fills in the sizes and TTLs of the recorded requests.
     pub(super) fn new(
-        target: &str,
-        server: String,
+        (target, server): (&str, String),
         stream: EventStream,
-        sample: u32,
+        (sample, described): (u32, CapturedServer),
         Watched { ended, took, load }: Watched,
         recorder: &mut Recorder,
     ) -> Self {
@@ -78,7 +82,9 @@ impl CaptureReport {
             requests_per_second: load.per_second(),
             skipped_lines: recorder.skipped_lines,
             closed,
+            hit_ratio: described.hit_ratio(),
             notes,
+            described,
         }
     }
 
@@ -99,13 +105,16 @@ impl CaptureReport {
         if json {
             return writeln!(out, "{}", serde_json::to_string(self)?);
         }
-        let Self { target, server, requests, gets, keys, sample, seconds, requests_per_second, .. } = self;
+        let Self { target, server, requests, gets, keys, sample, seconds, requests_per_second, hit_ratio, .. } = self;
         writeln!(out, "captured {requests} requests ({gets} gets) for {keys} keys of {target} in {seconds:.1} s")?;
         writeln!(out, "server   {server}")?;
         writeln!(out, "sample   one key of {sample}")?;
         match requests_per_second {
             Some(rate) => writeln!(out, "load     {rate:.0} requests a second, counted by the server")?,
             None => writeln!(out, "load     not measured: the server did not answer `stats` a second time")?,
+        }
+        if let Some(ratio) = hit_ratio {
+            writeln!(out, "hits     {:.1} % of the gets, counted by the server", ratio * 100.0)?;
         }
         self.notes.iter().try_for_each(|note| writeln!(out, "note     {note}"))
     }

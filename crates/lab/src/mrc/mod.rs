@@ -11,6 +11,7 @@
 //! `lru` the references and the model see one key of several, in caches as much smaller, and say how far they may be
 //! off; `--exact` lets them see all.
 
+mod first_hits;
 mod group;
 mod modelled;
 mod planning;
@@ -35,6 +36,8 @@ use crate::progress::Progress;
 use crate::reference::Reference;
 use crate::replay::each_in_order;
 use crate::trace::{Format, LabelBy, ReportFile, loaded::LoadedTrace};
+use crate::warmup::Warmup;
+pub(crate) use first_hits::FirstHits;
 use group::{By, RequestGroup};
 pub(crate) use planning::{GroupLoad, TraceLoad};
 use policy::CurvePolicy;
@@ -83,6 +86,10 @@ pub struct MrcArgs {
     /// Refuse a trace with a malformed line instead of skipping the line
     #[arg(long)]
     strict: bool,
+    /// The beginning of the trace that fills the caches and does not count: requests (5m), a share of them (25%), or
+    /// seconds (600s)
+    #[arg(long, value_name = "COUNT|SHARE|TIME")]
+    warmup: Option<Warmup>,
     /// Curves' points computed at the same time [default: the cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
@@ -107,6 +114,7 @@ pub fn run(args: &MrcArgs) -> Result<(), Error> {
         |option, path: &Option<PathBuf>| ReportFile::open(option, path.as_deref(), args.overwrite, &[&args.trace]);
     let (csv, picture) = (file("--csv", &args.csv)?, file("--svg", &args.svg)?);
     let workload = LoadedTrace::read(&args.trace, args.format, args.strict, labels)?.with_gets()?;
+    let workload = workload.after(args.warmup)?;
     let sizes = sizes::resolve(&args.sizes, workload.footprint_bytes)?;
     let groups = args.by.map(|by| group::split(&workload, by));
     let parts: Vec<CurveInput<'_>> = match &groups {

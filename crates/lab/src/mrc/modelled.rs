@@ -59,17 +59,19 @@ pub(super) fn modelled(workload: &LoadedTrace, policy: Policy, memory_bytes: u64
     let (mut tally, mut all) = (Tally::default(), AllGets::default());
     let mut requests = workload.requests();
     let mut batches = Batches::new(|| Ok(requests.next().map(|request| Routed { request, pool: 0 })), true)?;
-    let mut batch = Vec::new();
+    let (mut batch, mut number) = (Vec::new(), 0);
     while let Some(now) = batches.next_batch(|Routed { request, .. }| batch.push(request))? {
         let now_ms = now.as_millis() as u64;
         model.maintain(now_ms);
         for request in batch.drain(..) {
-            if is_get(request.op) {
+            let is_counted = number >= workload.warmup;
+            number += 1;
+            if is_get(request.op) && is_counted {
                 all.gets += 1.0;
                 all.bytes += bytes_of(&request) as f64;
             }
             if rate >= 1.0 || unit(mix(request.key)) <= rate {
-                play(&mut model, &mut tally, &request, now_ms);
+                play(&mut model, is_counted.then_some(&mut tally), &request, now_ms);
             }
         }
     }
@@ -81,13 +83,15 @@ fn bytes_of(request: &Request) -> u64 {
     u64::from(request.key_size) + u64::from(request.value_size)
 }
 
-/// Applies a request to the model, as a replay applies it to a cache.
-fn play(model: &mut SegmentModel, tally: &mut Tally, request: &Request, now_ms: u64) {
+/// Applies a request to the model, as a replay applies it to a cache. It is counted if there is a tally.
+fn play(model: &mut SegmentModel, tally: Option<&mut Tally>, request: &Request, now_ms: u64) {
     let hash = mix(!request.key);
     let is_stored = match request.op {
         Op::Get | Op::Gets => {
             let hit = model.get(hash, now_ms);
-            tally.add(hit, bytes_of(request), mix(hash));
+            if let Some(tally) = tally {
+                tally.add(hit, bytes_of(request), mix(hash));
+            }
             !hit
         }
         Op::Delete => {

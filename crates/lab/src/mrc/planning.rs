@@ -4,6 +4,7 @@ use ebbtide::Policy;
 use ebbtide::memcached::MEMORY_BYTES_MIN as MIN_MEMORY;
 use ebbtide_control::{Curve, Point, division::Tenant};
 
+use super::first_hits::FirstHits;
 use super::group::{self, LabelGroup};
 use super::policy::CurvePolicy;
 use super::simulate::{self, Found};
@@ -68,12 +69,16 @@ pub(crate) struct TraceLoad {
     pub(crate) footprint_bytes: u64,
     /// Bytes of key and value of the object of a get, on average.
     pub(crate) hit_bytes: f64,
-    /// From the first to the last request; at least one.
+    /// From the first to the last request that counts; at least one.
     pub(crate) seconds: u64,
     /// LRU, by bytes of keys and values.
     pub(crate) lru: Curve,
     /// The engine, by all of its memory.
     pub(crate) engine: Curve,
+    /// Gets that are the first of their key and whose answer the server of a capture gave.
+    pub(crate) first: FirstHits,
+    /// The engine, with a miss for each first get.
+    cold_engine: Curve,
     /// The load has this multiple of the keys of the trace.
     pub(crate) sample: u32,
     workload: LoadedTrace,
@@ -98,21 +103,28 @@ impl TraceLoad {
         engine_sizes.dedup();
         let lru = curve(CurvePolicy::Reference(Reference::Lru), &workload, &sizes, jobs)?;
         let engine = curve(CurvePolicy::Engine(Policy::default()), &workload, &engine_sizes, jobs)?;
-        let gets = workload.gets();
-        let of_gets = || workload.steps.iter().filter(|step| is_get(step.op));
+        let (gets, counted) = (workload.gets(), workload.counted());
+        let first = FirstHits::of(&workload);
+        let (lru, cold_engine) = (scaled(&lru, sample), scaled(&engine, sample));
+        let of_gets = || counted.iter().filter(|step| is_get(step.op));
         let hit_bytes = of_gets().map(|step| step.bytes() as f64).sum::<f64>() / gets.max(1) as f64;
         let is_write = |op: Op| !is_get(op) && op != Op::Delete;
         Ok(Self {
             trace: workload.trace.clone(),
             requests: workload.steps.len() * sample as usize,
             gets: gets * sample,
-            sets: workload.steps.iter().filter(|step| is_write(step.op)).count() as u64 * sample,
+            sets: counted.iter().filter(|step| is_write(step.op)).count() as u64 * sample,
             objects: workload.objects() * sample as usize,
             footprint_bytes: workload.footprint_bytes * sample,
             hit_bytes,
-            seconds: workload.steps.last().map_or(1, |step| u64::from(step.time).max(1)),
-            lru: scaled(&lru, sample),
-            engine: scaled(&engine, sample),
+            seconds: match counted {
+                [from, .., to] => u64::from(to.time - from.time).max(1),
+                _ => 1,
+            },
+            lru: first.added_to(&lru),
+            engine: first.added_to(&cold_engine),
+            first,
+            cold_engine,
             sample: workload.sample,
             workload,
         })
@@ -124,7 +136,7 @@ impl TraceLoad {
     /// Those of a replay.
     pub(crate) fn begin_lower(&mut self, jobs: usize, is_too_large: impl Fn(&Point) -> bool) -> Result<(), Error> {
         let sample = u64::from(self.sample);
-        while let Some(first) = self.engine.points().first().filter(|first| is_too_large(first)) {
+        while let Some(first) = self.cold_engine.points().first().filter(|first| is_too_large(first)) {
             let size = ((first.memory_bytes / sample) as f64 * LOWER).max(MIN_MEMORY as f64) as u64;
             if size * sample >= first.memory_bytes {
                 break;
@@ -134,9 +146,21 @@ impl TraceLoad {
                 break;
             }
             let lower = scaled(&lower, sample);
-            self.engine = Curve::new(lower.points().iter().chain(self.engine.points()).copied().collect());
+            self.cold_engine = Curve::new(lower.points().iter().chain(self.cold_engine.points()).copied().collect());
+            self.engine = self.first.added_to(&self.cold_engine);
         }
         Ok(())
+    }
+
+    /// The sizes of the engine's curve, without the end of the part that first hits are no part of.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = u64> {
+        let end = self.first.held_bytes.filter(|_| self.first.hit_share > 0.0).map(|held| held - 1);
+        self.engine.points().iter().map(|point| point.memory_bytes).filter(move |&size| Some(size) != end)
+    }
+
+    /// The least memory that has this hit ratio if every first get that may hit does so; `None` if none has.
+    pub(crate) fn min_memory_for(&self, hit_ratio: f64) -> Option<u64> {
+        self.cold_engine.memory_for(1.0 - (hit_ratio - self.first.hit_share - self.first.unknown_share))
     }
 
     /// Limitations of the result.

@@ -34,7 +34,10 @@ pub(super) struct Report {
     trace: String,
     format: &'static str,
     requests: usize,
+    /// After the warmup.
     gets: u64,
+    /// Requests at the beginning that do not count.
+    warmup_requests: usize,
     objects: usize,
     /// Bytes of keys and values of all objects.
     footprint_bytes: u64,
@@ -122,11 +125,12 @@ impl Report {
             format: workload.format,
             requests: workload.steps.len(),
             gets: workload.gets(),
+            warmup_requests: workload.warmup,
             objects: workload.objects(),
             footprint_bytes: workload.footprint_bytes,
             malformed_lines: workload.malformed_lines,
             exact,
-            caveats: workload.caveats().into_iter().chain(small_groups(&curves)).collect(),
+            caveats: caveats(workload, &curves),
             miss_entropy: entropy(&curves).map(rounded),
             curves,
         }
@@ -230,6 +234,11 @@ fn is_flat_before(curve: &Curve, cliff: &Cliff) -> bool {
         points.iter().filter(|point| cliff.from_bytes < point.memory_bytes && point.memory_bytes < cliff.to_bytes);
     let min = inside.map(|point| point.miss_ratio).reduce(f64::min);
     min.is_some_and(|min| from - min <= (from - to) * LITTLE)
+}
+
+fn caveats(workload: &LoadedTrace, curves: &[Labelled]) -> Vec<String> {
+    let of_trace = workload.caveats().into_iter().chain(workload.about_first_hits());
+    of_trace.chain(small_groups(curves)).collect()
 }
 
 /// The rows of some curves, which fit beside each other.

@@ -13,6 +13,7 @@ use super::report::Labelled;
 use super::stack_distances::{bucketed, profiled};
 use super::tally::Tally;
 use crate::Error;
+use crate::generate::CountArg;
 use crate::reference::{Cache, Reference};
 use crate::replay::{self, ReplayArgs, replay_requests};
 use crate::trace::Op;
@@ -114,7 +115,8 @@ pub(super) fn joined(
 fn replayed(workload: &LoadedTrace, policy: ebbtide::Policy, memory_bytes: u64) -> Result<Found, Error> {
     let mut requests = workload.requests();
     let max_value = max_value(workload, memory_bytes).map(ByteSize::bytes);
-    let args = ReplayArgs { max_value, ..ReplayArgs::of(workload.trace.clone().into()) };
+    let warmup = (workload.warmup > 0).then_some(CountArg(workload.warmup as u64));
+    let args = ReplayArgs { max_value, warmup, ..ReplayArgs::of(workload.trace.clone().into()) };
     let cell = replay::Cell { number: None, memory: ByteSize::bytes(memory_bytes), policy };
     match replay_requests(|| Ok(requests.next()), &workload.trace, workload.format, &args, cell) {
         Ok(report) => {
@@ -192,7 +194,9 @@ fn simulated(workload: &LoadedTrace, reference: Reference, memory_bytes: u64, ex
         let next = next.get(number).copied().unwrap_or(u64::MAX);
         if is_get(step.op) {
             let hit = simulation.access(step, next);
-            tally.add(hit, step.bytes(), mix(!workload.id(step.key)));
+            if number >= workload.warmup {
+                tally.add(hit, step.bytes(), mix(!workload.id(step.key)));
+            }
         } else if step.op == Op::Delete {
             simulation.cache.remove(u64::from(step.key));
         } else {

@@ -41,7 +41,7 @@ fn is_taken(step: &Step) -> bool {
 
 /// Gets of objects that memcached does not take: they miss.
 pub(super) fn gets_of_too_large(workload: &LoadedTrace) -> u64 {
-    workload.steps.iter().filter(|step| is_get(step.op) && !is_taken(step)).count() as u64
+    workload.counted().iter().filter(|step| is_get(step.op) && !is_taken(step)).count() as u64
 }
 
 /// Chunk bytes that an object takes.

@@ -16,7 +16,7 @@ pub(super) fn profiled(workload: &LoadedTrace, sizes: &[u64], exact: bool) -> Ve
     let mut profiler = Profiler::new(if exact { Options::exact() } else { Options::default() });
     profile(workload, fits, Step::bytes, &mut profiler);
     let (mut gets, mut bytes, mut refused, mut refused_bytes) = (0.0, 0.0, 0.0, 0.0);
-    for step in workload.steps.iter().filter(|step| is_get(step.op)) {
+    for step in workload.counted().iter().filter(|step| is_get(step.op)) {
         gets += 1.0;
         bytes += step.bytes() as f64;
         if !fits(step) {
@@ -52,7 +52,7 @@ pub(super) fn bucketed(workload: &LoadedTrace, sizes: &[u64]) -> Vec<Point> {
             let (key, size) = (u64::from(step.key), step.bytes() as f64);
             match access {
                 LruAccess::Delete => drop(stack.remove(key)),
-                LruAccess::Set { .. } => stack.push(key, size),
+                LruAccess::Set { .. } | LruAccess::Get { is_counted: false, .. } => stack.push(key, size),
                 LruAccess::Get { is_there, .. } => {
                     gets += 1.0;
                     bytes += size;
@@ -80,7 +80,7 @@ pub(super) fn bucketed(workload: &LoadedTrace, sizes: &[u64]) -> Vec<Point> {
 
 /// An access to LRU stacks, with the seconds that the object lives on; 0 is for ever.
 enum LruAccess {
-    Get { ttl_seconds: u32, is_there: bool },
+    Get { ttl_seconds: u32, is_there: bool, is_counted: bool },
     Set { ttl_seconds: u32 },
     Delete,
 }
@@ -95,8 +95,10 @@ pub(super) fn profile(
     each_access(workload, wanted, |step, access| {
         let (key, bytes, now) = (u64::from(step.key), bytes_of(step), u64::from(step.time));
         match access {
-            LruAccess::Get { ttl_seconds, .. } => profiler.get(key, bytes, ttl_seconds, now),
-            LruAccess::Set { ttl_seconds } => profiler.set(key, bytes, ttl_seconds, now),
+            LruAccess::Get { ttl_seconds, is_counted: true, .. } => profiler.get(key, bytes, ttl_seconds, now),
+            LruAccess::Get { ttl_seconds, .. } | LruAccess::Set { ttl_seconds } => {
+                profiler.set(key, bytes, ttl_seconds, now)
+            }
             LruAccess::Delete => profiler.delete(key, now),
         }
     });
@@ -106,7 +108,8 @@ pub(super) fn profile(
 /// cache: a stack drops objects, and would restart their lives.
 fn each_access(workload: &LoadedTrace, wanted: impl Fn(&Step) -> bool, mut each: impl FnMut(&Step, LruAccess)) {
     let mut expires_at = vec![0u32; workload.objects()];
-    for step in workload.steps.iter().filter(|step| wanted(step)) {
+    for (number, step) in workload.steps.iter().enumerate().filter(|(_, step)| wanted(step)) {
+        let is_counted = number >= workload.warmup;
         let expires_at = &mut expires_at[step.key as usize];
         let is_there = *expires_at > step.time;
         let is_written = match step.op {
@@ -123,7 +126,7 @@ fn each_access(workload: &LoadedTrace, wanted: impl Fn(&Step) -> bool, mut each:
         }
         let ttl_seconds = if *expires_at == u32::MAX { 0 } else { expires_at.saturating_sub(step.time) };
         match step.op {
-            Op::Get | Op::Gets => each(step, LruAccess::Get { ttl_seconds, is_there }),
+            Op::Get | Op::Gets => each(step, LruAccess::Get { ttl_seconds, is_there, is_counted }),
             Op::Delete => {
                 *expires_at = 0;
                 each(step, LruAccess::Delete);

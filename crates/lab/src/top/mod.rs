@@ -32,7 +32,7 @@ use self::admin::{AdminChoice, AdminReport};
 use self::measures::TopReport;
 use crate::Error;
 
-pub(crate) use self::source::{StatsSample, StatsSource};
+pub(crate) use self::source::{RequestCounts, StatsSample, StatsSource};
 
 const DEFAULT_PORT: u16 = 11211;
 

@@ -112,6 +112,16 @@ impl StatsSample {
     }
 }
 
+/// Requests that a server has counted until a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestCounts {
+    pub(crate) taken: Instant,
+    pub(crate) requests: u64,
+    /// Of gets.
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+}
+
 /// The connection to the server. After a failure the next sample opens a new one.
 pub struct StatsSource {
     target: String,
@@ -154,20 +164,22 @@ impl StatsSource {
         Ok(StatsSample { taken: Instant::now(), reached, stats, own, pools })
     }
 
-    /// [`StatsSample::requests`] and when the server answered; it is asked only for `stats`. A connection that was
-    /// closed, as after an idle time, is opened once more.
-    pub fn requests(&mut self) -> Result<(Instant, u64), Error> {
+    /// [`StatsSample::requests`], hits, and when the server answered; it is asked only for `stats`. A connection that
+    /// was closed, as after an idle time, is opened once more.
+    pub fn requests(&mut self) -> Result<RequestCounts, Error> {
         match self.ask_requests() {
             Err(Error::Connection { source, .. }) if source.kind() != io::ErrorKind::TimedOut => self.ask_requests(),
             answer => answer,
         }
     }
 
-    fn ask_requests(&mut self) -> Result<(Instant, u64), Error> {
+    fn ask_requests(&mut self) -> Result<RequestCounts, Error> {
         let mut connection = self.connected()?;
         let stats = self.ask(&mut connection, "stats")?.map_err(|reason| self.unexpected(reason))?;
         self.connection = Some(connection);
-        Ok((Instant::now(), requests_of(&stats)))
+        let number = |name| sum(&stats, &[name]).unwrap_or(0);
+        let (requests, hits, misses) = (requests_of(&stats), number("get_hits"), number("get_misses"));
+        Ok(RequestCounts { taken: Instant::now(), requests, hits, misses })
     }
 
     fn connected(&mut self) -> Result<StatsConnection, Error> {

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use ebbtide::{ByteSize, message};
 
-use super::{Format, LabelBy, Op, Request, TraceReader};
+use super::{CapturedServer, Format, LabelBy, Op, Request, TraceReader};
 use crate::Error;
+use crate::warmup::Warmup;
 
 /// Traces of fewer objects get a caveat, and so do those in which one object has more than this share of all bytes.
 const FEW_OBJECTS: usize = 100;
@@ -20,6 +21,8 @@ pub(crate) struct Step {
     pub(crate) key: u32,
     pub(crate) key_size: u16,
     pub(crate) op: Op,
+    /// Whether the captured server had the object of a get; `None` if the trace does not say.
+    pub(crate) found: Option<bool>,
     pub(crate) value_size: u32,
     /// Seconds since the first request. Where the time of the trace falls, the latest one until then.
     pub(crate) time: u32,
@@ -51,6 +54,16 @@ pub(crate) struct LoadedTrace {
     pub(crate) time_falls: u64,
     /// The trace holds one key in this number of the real load, in a captured trace.
     pub(crate) sample: u32,
+    /// Steps at the beginning that fill caches and do not count.
+    pub(crate) warmup: usize,
+    pub(crate) server: Option<CapturedServer>,
+}
+
+/// Gets that count and are the first request for their key, by the answer of the captured server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FirstGets {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
 }
 
 impl LoadedTrace {
@@ -67,18 +80,27 @@ impl LoadedTrace {
             origin_seconds: 0,
             time_falls: 0,
             sample: 1,
+            warmup: 0,
+            server: None,
         }
     }
 
-    /// A trace that is in memory already, whose time does not fall.
-    pub(crate) fn of_requests(trace: String, format: &'static str, requests: &[Request], sample: u32) -> Self {
+    /// A trace that is in memory already, whose time does not fall, each request with the answer of the server.
+    pub(crate) fn of_requests(
+        trace: String,
+        format: &'static str,
+        requests: &[Request],
+        found: &[Option<bool>],
+        (sample, server): (u32, CapturedServer),
+    ) -> Self {
         let mut loaded = Self::empty(trace, format);
         let mut numbers = HashMap::new();
         loaded.sample = sample;
+        loaded.server = Some(server);
         loaded.origin_seconds = requests.first().map_or(0, |request| request.time_seconds);
-        for request in requests {
+        for (request, found) in requests.iter().zip(found) {
             let time = request.time_seconds.saturating_sub(loaded.origin_seconds);
-            loaded.push(request, time, &mut numbers);
+            loaded.push(request, time, *found, &mut numbers);
         }
         loaded
     }
@@ -108,6 +130,7 @@ impl LoadedTrace {
         }
         let mut loaded = Self::empty(reader.name().to_owned(), reader.format().name());
         loaded.sample = reader.sample();
+        loaded.server = reader.server();
         let mut numbers: HashMap<u64, u32> = HashMap::new();
         let (mut origin, mut latest) = (None, 0);
         loop {
@@ -118,7 +141,7 @@ impl LoadedTrace {
                     loaded.origin_seconds = origin;
                     loaded.time_falls += u64::from(request.time_seconds < origin + latest);
                     latest = request.time_seconds.saturating_sub(origin).max(latest);
-                    loaded.push(&request, latest, &mut numbers);
+                    loaded.push(&request, latest, reader.found(), &mut numbers);
                     if labels.is_some() {
                         loaded.labels.push(reader.label());
                     }
@@ -155,6 +178,41 @@ impl LoadedTrace {
         Err(Error::NoGets { trace: self.trace, requests: self.steps.len() })
     }
 
+    /// The trace with a beginning that does not count.
+    ///
+    /// # Errors
+    /// A warmup after which no get is left.
+    pub(crate) fn after(mut self, warmup: Option<Warmup>) -> Result<Self, Error> {
+        let Some(warmup) = warmup else { return Ok(self) };
+        self.warmup = match warmup {
+            Warmup::Requests(count) => usize::try_from(count).unwrap_or(usize::MAX),
+            Warmup::Share(share) => (self.steps.len() as f64 * share) as usize,
+            Warmup::Seconds(seconds) => self.steps.partition_point(|step| u64::from(step.time) < seconds),
+        };
+        if self.warmup < self.steps.len() && self.gets() > 0 {
+            return Ok(self);
+        }
+        let reason = format!("the trace has {} requests only; no get is left to count", self.steps.len());
+        Err(Error::Configuration { option: "--warmup", value: warmup.to_string(), reason })
+    }
+
+    /// The steps after the warmup.
+    pub(crate) fn counted(&self) -> &[Step] {
+        &self.steps[self.warmup.min(self.steps.len())..]
+    }
+
+    pub(crate) fn first_gets(&self) -> FirstGets {
+        let (mut seen, mut first) = (vec![false; self.objects()], FirstGets::default());
+        for (number, step) in self.steps.iter().enumerate() {
+            let is_first = !std::mem::replace(&mut seen[step.key as usize], true);
+            if is_first && is_get(step.op) && number >= self.warmup {
+                first.hits += u64::from(step.found == Some(true));
+                first.misses += u64::from(step.found == Some(false));
+            }
+        }
+        first
+    }
+
     /// A trace for each group of requests, by the number of the group. Keys are numbered anew.
     pub(crate) fn split(&self, group_of: impl Fn(usize, &Step) -> u32) -> BTreeMap<u32, Self> {
         let mut groups = BTreeMap::new();
@@ -167,6 +225,7 @@ impl LoadedTrace {
                 of.footprint_bytes += step.bytes();
                 (of.ids.len() - 1) as u32
             });
+            of.warmup += usize::from(number < self.warmup);
             of.steps.push(Step { key, ..*step });
         }
         groups
@@ -201,7 +260,23 @@ impl LoadedTrace {
         if valueless > 0 {
             caveats.push(format!("{valueless} gets have a value of 0 bytes: misses of the traced cache, or no size"));
         }
+        if self.warmup > 0 {
+            let (warmup, counted) = (self.warmup, self.counted().len());
+            caveats.push(format!("{warmup} requests at the beginning fill only; the {counted} after them count"));
+        }
         caveats
+    }
+
+    /// A note on gets that miss here and hit at the server of the capture.
+    pub(crate) fn about_first_hits(&self) -> Option<String> {
+        let (hits, gets) = (self.first_gets().hits, self.gets().max(1));
+        (hits > 0).then(|| {
+            format!(
+                "{hits} gets, {:.1} % of those that count, are the first of their key here and hit at the server, which \
+                 was warm: they are misses in the miss ratios of this trace; --warmup leaves most of them out",
+                hits as f64 / gets as f64 * 100.0
+            )
+        })
     }
 
     /// The label of a step, an index into `label_names`.
@@ -209,7 +284,7 @@ impl LoadedTrace {
         self.labels.get(step).copied().unwrap_or(0)
     }
 
-    fn push(&mut self, request: &Request, time: u64, numbers: &mut HashMap<u64, u32>) {
+    fn push(&mut self, request: &Request, time: u64, found: Option<bool>, numbers: &mut HashMap<u64, u32>) {
         let bytes = u64::from(request.key_size) + u64::from(request.value_size);
         let key = *numbers.entry(request.key).or_insert_with(|| {
             self.ids.push(request.key);
@@ -220,6 +295,7 @@ impl LoadedTrace {
             key,
             key_size: request.key_size.min(u32::from(u16::MAX)) as u16,
             op: request.op,
+            found,
             value_size: request.value_size,
             time: u32::try_from(time).unwrap_or(u32::MAX),
             ttl_seconds: request.ttl_seconds,
@@ -230,8 +306,9 @@ impl LoadedTrace {
         self.ids.len()
     }
 
+    /// Gets that count.
     pub(crate) fn gets(&self) -> u64 {
-        self.steps.iter().filter(|step| is_get(step.op)).count() as u64
+        self.counted().iter().filter(|step| is_get(step.op)).count() as u64
     }
 
     /// Whether the step of this number is a get.

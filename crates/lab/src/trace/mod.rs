@@ -2,7 +2,7 @@
 //!
 //! | format | one record |
 //! |---|---|
-//! | `csv` | header `timestamp_s,key_id,key_size,value_size,op,ttl_s`, then such lines; `pool` may be a 7th column |
+//! | `csv` | header `timestamp_s,key_id,key_size,value_size,op,ttl_s`, then such lines; `pool` and `found` may follow |
 //! | `twitter` | `timestamp,anonymized key,key size,value size,client id,operation,TTL`, no header |
 //! | `kvcache` | CacheLib's traces: a header that names the columns, in one of several orders |
 //! | `oracle-general` | libCacheSim's oracleGeneral: 24 bytes, no header |
@@ -15,6 +15,7 @@
 //! trace is refused. Text may begin with a byte order mark and hold blank lines and comments (`#`). A malformed line is
 //! an error that does not end the stream: the next call reads the next line, so the caller decides whether to stop.
 
+mod captured_server;
 mod columns;
 mod compression;
 mod encode;
@@ -38,13 +39,14 @@ pub use labels::{LabelBy, NO_LABEL, PoolsBy};
 pub(crate) use labels::{Labels, PoolRules};
 pub use reader::TraceReader;
 
+pub(crate) use captured_server::CapturedServer;
 pub(crate) use new_file::{NewFile, check_is_no_input};
 pub(crate) use oracle::encode as oracle_record;
 pub(crate) use output::{Output, ReportFile, say_if_replaced};
 pub(crate) use reader::{SAMPLE_MARK, STANDARD_INPUT};
 pub(crate) use writer::{OutputFormat, TraceWriter};
 
-pub(crate) use text::{CSV_HEADER, write_csv_line};
+pub(crate) use text::{CSV_HEADER, FOUND_COLUMN, write_captured_line, write_csv_line};
 
 /// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

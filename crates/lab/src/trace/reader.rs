@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::captured_server::CapturedServer;
 use super::columns::ColumnMap;
 use super::compression::{Input, decompressed, peek};
 use super::format::first_line;
@@ -36,6 +37,9 @@ pub struct TraceReader {
     format: Format,
     decoder: Decoder,
     labels: Option<Labels>,
+    /// Answer of the captured server to the request that was read last.
+    found: Option<bool>,
+    server: Option<CapturedServer>,
 }
 
 enum Decoder {
@@ -104,7 +108,8 @@ impl TraceReader {
         };
         let decoder = decoder.map_err(failed)?;
         let (length, position) = (0, Arc::default());
-        Ok(Self { trace, length, position, sample: sample_of(&start), format, decoder, labels: None })
+        let (sample, server) = (sample_of(&start), CapturedServer::of_comment(first_comment(&start)));
+        Ok(Self { trace, length, position, sample, format, decoder, labels: None, found: None, server })
     }
 
     /// Opens a text trace of other columns. A first line that is no request is taken for a header.
@@ -128,7 +133,8 @@ impl TraceReader {
         let lines = lines_after(BufReader::with_capacity(BUFFER, input), has_header).map_err(failed)?;
         let decoder = Decoder::Columns(lines, columns.clone());
         let (length, position) = (0, Arc::default());
-        Ok(Self { sample: sample_of(&start), trace, length, position, format: Format::Csv, decoder, labels: None })
+        let (sample, format) = (sample_of(&start), Format::Csv);
+        Ok(Self { sample, trace, length, position, format, decoder, labels: None, found: None, server: None })
     }
 
     /// Whether a csv trace has the column `pool`.
@@ -159,6 +165,16 @@ impl TraceReader {
     /// The trace holds one key in this number, as the first comment of a captured trace says; 1 for any other trace.
     pub(crate) fn sample(&self) -> u32 {
         self.sample
+    }
+
+    /// The server of a captured trace, as the first comment describes it.
+    pub(crate) fn server(&self) -> Option<CapturedServer> {
+        self.server
+    }
+
+    /// Whether the captured server had the object of the request that was read last; `None` if the trace does not say.
+    pub(crate) fn found(&self) -> Option<bool> {
+        self.found
     }
 
     /// The name of the trace in errors.
@@ -198,9 +214,13 @@ impl TraceReader {
     /// The next request, or `None` at the end. After [`Error::Malformed`] the next call reads the next line; every
     /// other error is final.
     pub fn next_request(&mut self) -> Result<Option<Request>, Error> {
-        let labels = &mut self.labels;
+        let (labels, found) = (&mut self.labels, &mut self.found);
         let (result, line) = match &mut self.decoder {
-            Decoder::Csv(lines, header) => next_line(lines, labels, |line| text::parse_csv(line, *header)),
+            Decoder::Csv(lines, header) => next_line(lines, labels, |line| {
+                let (columns, answer) = text::without_found(line, *header)?;
+                *found = answer;
+                text::parse_csv(columns, *header)
+            }),
             Decoder::Twitter(lines) => next_line(lines, labels, text::parse_twitter),
             Decoder::Kvcache(lines, rows) => match rows.repeat() {
                 Some(request) => return Ok(Some(request)),
@@ -257,13 +277,16 @@ impl Read for Counted {
     }
 }
 
+/// The text of a first line that is a comment.
+fn first_comment(start: &[u8]) -> &str {
+    let line = start.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    line.strip_prefix(b"#").and_then(|comment| std::str::from_utf8(comment).ok()).unwrap_or_default()
+}
+
 /// N of a first line `# ... sample=N ...`.
 fn sample_of(start: &[u8]) -> u32 {
-    let line = start.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let Some(comment) = line.strip_prefix(b"#").and_then(|comment| std::str::from_utf8(comment).ok()) else {
-        return 1;
-    };
-    let number = comment.split_whitespace().find_map(|word| word.strip_prefix(SAMPLE_MARK)?.parse().ok());
+    let words = first_comment(start).split_whitespace();
+    let number = words.filter_map(|word| word.strip_prefix(SAMPLE_MARK)?.parse().ok()).next();
     number.filter(|&number| number > 0).unwrap_or(1)
 }
 

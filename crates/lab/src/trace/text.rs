@@ -8,11 +8,19 @@ use super::{Op, Request};
 
 pub(crate) const CSV_HEADER: &[u8] = b"timestamp_s,key_id,key_size,value_size,op,ttl_s";
 
-/// Whether a line is the header of the `csv` format, and whether it has the seventh column, `pool`.
+/// Name of the last column of a captured trace, with the comma before it.
+pub(crate) const FOUND_COLUMN: &[u8] = b",found";
+
+/// Whether a line is the header of the `csv` format, and which of the columns `pool` and `found` follow.
 pub(super) fn csv_header(line: &[u8]) -> Option<CsvHeader> {
-    match line.trim_ascii().strip_prefix(CSV_HEADER)? {
-        b"" => Some(CsvHeader { has_pool: false }),
-        b",pool" => Some(CsvHeader { has_pool: true }),
+    let optional = line.trim_ascii().strip_prefix(CSV_HEADER)?;
+    let (optional, has_found) = match optional.strip_suffix(FOUND_COLUMN) {
+        Some(before) => (before, true),
+        None => (optional, false),
+    };
+    match optional {
+        b"" => Some(CsvHeader { has_pool: false, has_found }),
+        b",pool" => Some(CsvHeader { has_pool: true, has_found }),
         _ => None,
     }
 }
@@ -21,16 +29,45 @@ pub(super) fn csv_header(line: &[u8]) -> Option<CsvHeader> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CsvHeader {
     pub(super) has_pool: bool,
+    /// Whether the server had the object of a get: 1 or 0, empty for other requests.
+    pub(super) has_found: bool,
+}
+
+/// The line without its column `found`, and that column. A line without the column is not cut.
+pub(super) fn without_found(line: &[u8], header: CsvHeader) -> Result<(&[u8], Option<bool>), Fault> {
+    if !header.has_found {
+        return Ok((line, None));
+    }
+    let comma = line.iter().rposition(|&byte| byte == b',').ok_or("1 column instead of 7 or 8")?;
+    match line[comma + 1..].trim_ascii() {
+        b"1" => Ok((&line[..comma], Some(true))),
+        b"0" => Ok((&line[..comma], Some(false))),
+        b"" => Ok((&line[..comma], None)),
+        other => Err(format!("found `{}` is neither 0 nor 1", excerpt(other))),
+    }
 }
 
 /// Writes a line of the `csv` format, with its seventh column if there is a pool.
 pub(crate) fn write_csv_line(request: &Request, pool: Option<&str>, out: &mut impl Write) -> io::Result<()> {
+    write_columns(request, pool, out)?;
+    writeln!(out)
+}
+
+/// Writes a line of the `csv` format with the column `found`.
+pub(crate) fn write_captured_line(
+    request: &Request,
+    pool: Option<&str>,
+    found: Option<bool>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    write_columns(request, pool, out)?;
+    writeln!(out, ",{}", found.map_or("", |found| if found { "1" } else { "0" }))
+}
+
+fn write_columns(request: &Request, pool: Option<&str>, out: &mut impl Write) -> io::Result<()> {
     let Request { time_seconds, key, key_size, value_size, op, ttl_seconds } = request;
     write!(out, "{time_seconds},{key},{key_size},{value_size},{},{ttl_seconds}", op.name())?;
-    match pool {
-        Some(pool) => writeln!(out, ",{pool}"),
-        None => writeln!(out),
-    }
+    pool.map_or(Ok(()), |pool| write!(out, ",{pool}"))
 }
 
 /// Whether a line names the columns of Twitter's traces. The published files have none, but exports of them do.
@@ -151,13 +188,18 @@ mod tests {
     fn headers_are_known_in_any_case() {
         assert_eq!(
             csv_header(b"timestamp_s,key_id,key_size,value_size,op,ttl_s "),
-            Some(CsvHeader { has_pool: false })
+            Some(CsvHeader { has_pool: false, has_found: false })
         );
         assert_eq!(
             csv_header(b"timestamp_s,key_id,key_size,value_size,op,ttl_s,pool"),
-            Some(CsvHeader { has_pool: true })
+            Some(CsvHeader { has_pool: true, has_found: false })
         );
         assert_eq!(csv_header(b"timestamp_s,key_id,key_size,value_size,op,ttl_s,other"), None);
+        for (columns, has_pool) in [(&b""[..], false), (b",pool", true)] {
+            let header = [CSV_HEADER, columns, FOUND_COLUMN].concat();
+            assert_eq!(csv_header(&header), Some(CsvHeader { has_pool, has_found: true }));
+        }
+        assert_eq!(csv_header(b"timestamp_s,key_id,key_size,value_size,op,ttl_s,found,pool"), None);
         assert!(is_twitter_header(b"timestamp,anonymized key,key size,value size,client id,operation,TTL"));
         assert!(is_twitter_header(b"Time, Key, KeySize, ValueSize, Client, Op, TTL"));
         assert!(!is_twitter_header(b"5,a.b,20,300,7,gets,0"));
@@ -194,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_seventh_column_is_the_pool() {
-        let header = CsvHeader { has_pool: true };
+        let header = CsvHeader { has_pool: true, has_found: false };
         let (request, pool) = parse_csv(b"3,17,16,4096,get,60,users", header).unwrap();
         assert_eq!((request.ttl_seconds, pool), (60, &b"users"[..]));
         let error = parse_csv(b"3,17,16,4096,get,60", header).unwrap_err();
@@ -225,5 +267,19 @@ mod tests {
     #[test]
     fn a_ttl_beyond_the_range_is_the_longest() {
         assert_eq!(ttl_seconds(b"9999999999"), Ok(u32::MAX));
+    }
+
+    #[test]
+    fn the_answer_of_a_captured_server_is_read() {
+        let header = CsvHeader { has_pool: false, has_found: true };
+        for found in [Some(true), Some(false), None] {
+            let (request, _) = parse_csv(b"3,17,16,4096,get,60", CsvHeader::default()).unwrap();
+            let mut line = Vec::new();
+            write_captured_line(&request, None, found, &mut line).unwrap();
+            let (columns, read) = without_found(line.trim_ascii_end(), header).unwrap();
+            assert_eq!((parse_csv(columns, header).unwrap().0, read), (request, found));
+        }
+        assert!(without_found(b"3,17,16,4096,get,60,yes", header).unwrap_err().contains("neither 0 nor 1"));
+        assert!(without_found(b"3", header).is_err());
     }
 }
