@@ -336,6 +336,10 @@ def test_a_captured_trace_keeps_the_hits_of_a_warm_server(binary, tmp_path):
               for flags in ([], ["--warmup", "50%"])]
     assert [report["curves"][0]["points"][0]["miss_ratio"] for report in curves] == [0.5, 0.0]
     assert any("the first of their key" in caveat for caveat in curves[0]["caveats"])
+    # Where memory stops to earn hits is not concluded from misses that were hits.
+    for flags, is_concluded in [([], False), (["--warmup", "50%"], True)]:
+        text = run("mrc", path, "--policy", "lru", "--exact", "--sizes", "10%,50%,100%,120%", *flags).stdout
+        assert ("hardly lowers that" in text) == is_concluded, text
 
 
 def test_a_cold_memcached_is_advised_as_before(tmp_path):

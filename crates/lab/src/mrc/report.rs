@@ -12,6 +12,8 @@ use super::group::RequestGroup;
 use crate::report::rounded;
 use crate::trace::loaded::LoadedTrace;
 
+/// Share of the gets below which hits of a captured server that are misses here change no conclusion.
+const NEGLIGIBLE: f64 = 0.01;
 /// Number of curves beside each other in the table.
 const COLUMNS: usize = 4;
 
@@ -45,6 +47,9 @@ pub(super) struct Report {
     exact: bool,
     /// Limitations of the result.
     caveats: Vec<String>,
+    /// First gets are misses here that were hits of the captured server: where memory stops to earn hits is unknown.
+    #[serde(skip)]
+    has_first_hits: bool,
     /// Of the misses by group, each group with a cache of the median size.
     #[serde(skip_serializing_if = "Option::is_none")]
     miss_entropy: Option<f64>,
@@ -131,6 +136,7 @@ impl Report {
             malformed_lines: workload.malformed_lines,
             exact,
             caveats: caveats(workload, &curves),
+            has_first_hits: workload.first_gets().hits as f64 > workload.gets() as f64 * NEGLIGIBLE,
             miss_entropy: entropy(&curves).map(rounded),
             curves,
         }
@@ -175,6 +181,9 @@ impl Report {
 
     /// The conclusion of the curves of all requests.
     pub(super) fn conclusion(&self) -> Option<String> {
+        if self.has_first_hits {
+            return None;
+        }
         let whole = self.curves.iter().filter(|labelled| labelled.group.is_none());
         let curves: Vec<_> = whole.map(|labelled| (labelled.policy.as_str(), &labelled.curve)).collect();
         crate::conclusion::sentence(&curves)
