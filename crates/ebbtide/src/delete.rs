@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::flash::pool_flash::PoolFlash;
 use crate::flash::read::{Blocking, FlashProbe, FlashReads, ReadWaiter, ReadWake, Woken};
 use crate::flash::resolve::{ReadPurpose, read_keys};
+use crate::lookup::Item;
 use ebbtide_flash::Key;
 use ebbtide_store::{Changed, KEY_LIMIT, LowerCopy};
 
@@ -117,6 +118,58 @@ impl Access {
         let (store, participant) = (&self.pool.store, self.pool.participant());
         let Some(_change) = participant.begin_change() else { return false };
         is_key(key) && store.delete(&participant, key, store.hash(key), self.pool.clock.now_ms())
+    }
+
+    /// Removes a key if its value is accepted, as one operation: the value that `accepts` saw last is the one removed.
+    /// False, with nothing changed, if the key is absent or its value is not accepted. A value that only flash has is
+    /// removed there.
+    ///
+    /// # Errors
+    /// `KeyLength`, `Closed`, `PoolRemoved`; those of [`Access::change`] if other threads change or evict the key all
+    /// the time, or the handle does not wait.
+    pub fn delete_accepted(&self, key: &[u8], accepts: &dyn Fn(&Item<'_>) -> bool) -> Result<bool, Error> {
+        if let Some(flash) = self.pool.flash.as_ref().filter(|_| self.waits && is_key(key) && !self.pool.is_removed())
+            && !self.peek(key).is_hit()
+            && let Some(deleted) = self.delete_accepted_on_flash(flash, key, accepts)
+        {
+            self.tell_removals();
+            return Ok(deleted);
+        }
+        let (store, participant) = (&self.pool.store, self.pool.participant());
+        let is_accepted = |item: &ebbtide_store::Item<'_>| accepts(&Item::in_memory(item.clone(), store));
+        let deleted = self.change(key, |now_ms, _| {
+            let deleted = store.delete_accepted(&participant, (key, store.hash(key)), now_ms, is_accepted)?;
+            Ok(Tried::of(deleted, deleted == Changed::Absent))
+        })?;
+        Ok(deleted == Changed::Done(()))
+    }
+
+    /// `None`: flash does not have the value, or other threads have changed the key since it was read.
+    #[cold]
+    fn delete_accepted_on_flash(
+        &self,
+        flash: &PoolFlash,
+        key: &[u8],
+        accepts: &dyn Fn(&Item<'_>) -> bool,
+    ) -> Option<bool> {
+        let probe = flash.probe(key)?;
+        let keys = read_keys(probe, std::slice::from_ref(&key), ReadPurpose::Answer);
+        let now = flash.seconds(self.pool.clock.now_ms());
+        let mut waiter = Blocking::new(&flash.reads, now);
+        let mut reads = FlashReads::default();
+        let decided = reads.run(&flash.reads, &keys, now, &|_| None, &mut waiter, |_, ended, is_last| {
+            let Some(value) = ended.as_ref().and_then(|ended| ended.read.value().cloned()) else { return Some(None) };
+            // Before the value is looked at: a returned permit starts reads of others, and runs their callbacks.
+            drop(ended);
+            let is_accepted = self.pool.current_item(flash, &value).map(|item| accepts(&item));
+            let deleted = match is_accepted {
+                Some(true) => self.delete_found(key, Some(flash.copy_of(&value))).filter(|deleted| *deleted),
+                Some(false) => Some(false),
+                None => None,
+            };
+            if deleted.is_some() || is_last { Some(deleted) } else { None }
+        });
+        decided.expect("a blocking read has an outcome")
     }
 
     pub fn delete_if(&self, key: &[u8], token: u64) -> Result<Changed<()>, Error> {

@@ -117,6 +117,13 @@ impl PoolState {
 
     /// The value as a hit, if it is the key's at this moment.
     fn serve(&self, flash: &PoolFlash, value: &Arc<ReadValue>) -> Option<Item<'_>> {
+        let item = self.current_item(flash, value)?;
+        flash.served.fetch_add(1, Ordering::Relaxed);
+        Some(item)
+    }
+
+    /// As `serve`, not counted.
+    pub fn current_item(&self, flash: &PoolFlash, value: &Arc<ReadValue>) -> Option<Item<'_>> {
         let (now_ms, found) = (self.clock.now_ms(), &value.found);
         let has_expired = found.expiry != 0 && found.expiry <= flash.seconds(now_ms);
         if has_expired {
@@ -124,7 +131,6 @@ impl PoolState {
         }
         let hash = self.store.hash(&value.key);
         let token = self.store.token_of_copy(&value.key, hash, flash.copy_of(value), now_ms)?;
-        flash.served.fetch_add(1, Ordering::Relaxed);
         Some(Item::on_flash(Arc::clone(value), self, token))
     }
 

@@ -28,6 +28,7 @@ pub(crate) mod lookup_counters;
 mod lookups_async;
 mod negative_cache;
 mod pool;
+mod remove_if;
 mod stats;
 mod typed;
 mod typed_async;

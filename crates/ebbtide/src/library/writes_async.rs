@@ -280,7 +280,11 @@ impl Pool {
 
     /// Runs an operation that depends on the present value of a key: a value that only flash has is promoted first, in
     /// each round. `change` gets a handle that does not wait, and may be called again after `WouldWait`.
-    async fn change_async<T>(&self, key: &[u8], change: impl Fn(&Self) -> Result<T, Error>) -> Result<T, Error> {
+    pub(super) async fn change_async<T>(
+        &self,
+        key: &[u8],
+        change: impl Fn(&Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let (pool, mut waits) = (self.without_waiting(), MemoryWaits::default());
         // Ends: after the bounds a promotion or a change is refused.
         loop {

@@ -32,6 +32,7 @@ mod pools;
 mod pools_flash;
 mod profiles;
 mod removal;
+mod remove_if;
 mod restart;
 mod scan;
 mod stats;

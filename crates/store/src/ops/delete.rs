@@ -69,6 +69,34 @@ impl Store {
         }
     }
 
+    /// Removes a key if `accepts` is true of its item, as one operation. `Exists`, with nothing changed, if it is not
+    /// accepted. `accepts` is called again if the item has changed or moved meanwhile.
+    ///
+    /// # Errors
+    /// `KeyLength`.
+    pub fn delete_accepted(
+        &self,
+        participant: &Participant,
+        (key, hash): (&[u8], u64),
+        now_ms: u64,
+        accepts: impl Fn(&Item<'_>) -> bool,
+    ) -> Result<Changed<()>, Error> {
+        check_key(key)?;
+        let moment = self.moment(now_ms);
+        // Ends: each further round another operation on the key has ended, or maintenance has moved the item.
+        loop {
+            let Some(item) = self.peek(participant, key, hash, now_ms) else { return Ok(Changed::Absent) };
+            if !accepts(&item) {
+                return Ok(Changed::Exists);
+            }
+            match self.remove(participant, (key, hash), item.unchanged(), moment) {
+                Outcome::Done { .. } => return Ok(Changed::Done(())),
+                Outcome::Absent => return Ok(Changed::Absent),
+                Outcome::Present | Outcome::Flushed => {}
+            }
+        }
+    }
+
     /// Gives an entry another expiry: copies it into a segment of its new TTL bucket. False if it is absent.
     pub fn touch(
         &self,
