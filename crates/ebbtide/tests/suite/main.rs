@@ -19,6 +19,7 @@ mod flash_statistics;
 mod idle_demotion;
 mod kept_tokens;
 mod library;
+mod listener_close;
 mod load_options;
 mod loading;
 mod long_values;
