@@ -65,6 +65,7 @@ impl From<Error> for Failure {
             Error::PoolExists { .. }
             | Error::Configuration { .. }
             | Error::CompactLength { .. }
+            | Error::WordCount { .. }
             | Error::CompactTtl => ebbtide_status::InvalidArgument,
             _ => ebbtide_status::Refused,
         };

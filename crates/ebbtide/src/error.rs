@@ -61,7 +61,7 @@ pub enum Error {
     NotNumeric,
     /// The value is another structure, of other types or of another version, or none.
     #[error("the value is {found}, not {expected}: use another key, or remove the value")]
-    WrongStructure { expected: &'static str, found: String },
+    WrongStructure { expected: String, found: String },
     /// The value is structured: an append or prepend of bytes would damage it.
     #[error("the value is structured: it is changed by edits of its structure only")]
     Structured,
@@ -71,6 +71,9 @@ pub enum Error {
     /// A structured value was accessed beyond its end.
     #[error("index {index} is outside a structured value of {length} elements")]
     OutOfBounds { index: usize, length: usize },
+    /// Words were given that are none, or more than a value has.
+    #[error("{count} words: a value has 1 to {limit}")]
+    WordCount { count: usize, limit: usize },
     /// Handles hold as much memory as they may.
     #[error("handles pin {pinned_bytes} bytes, the limit is {limit}: drop some")]
     PinnedLimit { pinned_bytes: u64, limit: u64 },

@@ -130,6 +130,18 @@ impl Flat for String {
 impl Ordered for Vec<u8> {}
 impl Ordered for String {}
 
+/// The name of a type by its number, for messages.
+pub(super) fn type_name(number: u32) -> String {
+    const NAMES: [&str; 14] =
+        ["bytes", "String", "u8", "u16", "u32", "u64", "u128", "i8", "i16", "i32", "i64", "i128", "f32", "f64"];
+    let (element, elements) = (number % ARRAY, number / ARRAY);
+    match NAMES.get(element as usize) {
+        Some(name) if elements == 0 => (*name).to_owned(),
+        Some(name) if element > 1 && elements as usize <= ARRAY_ELEMENTS_MAX => format!("[{name}; {elements}]"),
+        _ => format!("type {number}"),
+    }
+}
+
 /// The bytes of a flat value.
 pub(super) fn bytes_of(value: &impl Flat) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -169,6 +181,19 @@ mod tests {
         sorted(&[i32::MIN, -256, -1, 0, 1, 255, 256, i32::MAX]);
         sorted(&[[-1_i16, 5], [0, -7], [0, 3]]);
         sorted(&["".to_owned(), "a".to_owned(), "ab".to_owned(), "b".to_owned()]);
+    }
+
+    #[test]
+    fn types_are_named_as_in_rust() {
+        fn name<T: Flat>() -> String {
+            type_name(T::TYPE)
+        }
+        let names = [name::<Vec<u8>>(), name::<String>(), name::<u8>(), name::<i128>(), name::<f64>()];
+        assert_eq!(names, ["bytes", "String", "u8", "i128", "f64"]);
+        assert_eq!([name::<[u8; 1]>(), name::<[f32; 2047]>()], ["[u8; 1]", "[f32; 2047]"]);
+        for of_a_program in [14, ARRAY, ARRAY + 1, 1 << 16, (1 << 16) + 4, u32::MAX] {
+            assert_eq!(type_name(of_a_program), format!("type {of_a_program}"));
+        }
     }
 
     #[test]

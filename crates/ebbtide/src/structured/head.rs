@@ -8,6 +8,7 @@
 //! ```
 //! Numbers are little-endian. The version is 1; another one is refused.
 
+use super::flat::type_name;
 use crate::error::Error;
 use ebbtide_store::{STRUCTURE_HEAD_BYTES, STRUCTURE_MAGIC, STRUCTURE_VERSION, WORDS_STRUCTURE};
 
@@ -35,6 +36,17 @@ impl Structure {
         }
     }
 
+    /// The structure with its types, for messages.
+    fn describe(self, types: &[u32]) -> String {
+        match (self, types) {
+            (Self::Words, [0]) => "words without a type".to_owned(),
+            (Self::Words, [number]) => format!("words of type {number}"),
+            (Self::FixedArray, [element]) => format!("a fixed array of {}", type_name(*element)),
+            (_, [key, value]) => format!("{} of {} to {}", self.name(), type_name(*key), type_name(*value)),
+            _ => self.name().to_owned(),
+        }
+    }
+
     /// The head of a new value, with these fields.
     pub fn head(self, fields: &[u32]) -> Vec<u8> {
         let mut head = STRUCTURE_MAGIC.to_vec();
@@ -48,34 +60,37 @@ impl Structure {
     /// # Errors
     /// `WrongStructure` names what the value is.
     pub fn open<'a>(self, content: &'a [u8], types: &[u32]) -> Result<&'a [u8], Error> {
-        let found = |found: String| Error::WrongStructure { expected: self.name(), found };
+        let wrong = |expected: String, found: String| Err(Error::WrongStructure { expected, found });
         if content.len() < STRUCTURE_HEAD_BYTES || content[..2] != STRUCTURE_MAGIC {
-            return Err(found("plain bytes".to_owned()));
+            return wrong(self.name().to_owned(), "plain bytes".to_owned());
         }
         let (number, version) = (content[2], content[3]);
         let Some(structure) = Self::ALL.into_iter().find(|structure| *structure as u8 == number) else {
-            return Err(found(format!("structure {number}, which this version does not know")));
+            let found = format!("structure {number}, which this version does not know");
+            return wrong(self.name().to_owned(), found);
         };
+        let of_version = |structure: Self, version: u8| format!("{} of version {version}", structure.name());
         if version != STRUCTURE_VERSION {
-            return Err(found(format!("{} of version {version}", structure.name())));
+            return wrong(of_version(self, STRUCTURE_VERSION), of_version(structure, version));
         }
         if structure != self {
-            return Err(found(structure.name().to_owned()));
+            return wrong(self.name().to_owned(), structure.name().to_owned());
         }
-        let mut rest = &content[STRUCTURE_HEAD_BYTES..];
-        for expected in types {
+        let (mut rest, mut found) = (&content[STRUCTURE_HEAD_BYTES..], Vec::with_capacity(types.len()));
+        for _ in types {
             let (number, after) = take_u32(rest).ok_or_else(|| self.damaged())?;
-            if number != *expected {
-                return Err(found(format!("{} with type {number} where type {expected} is read", self.name())));
-            }
+            found.push(number);
             rest = after;
+        }
+        if found != types {
+            return wrong(self.describe(types), self.describe(&found));
         }
         Ok(rest)
     }
 
     /// The error of bytes that contradict their head.
     pub fn damaged(self) -> Error {
-        Error::WrongStructure { expected: self.name(), found: "damaged".to_owned() }
+        Error::WrongStructure { expected: self.name().to_owned(), found: "damaged".to_owned() }
     }
 }
 
@@ -88,6 +103,7 @@ pub fn take_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::structured::Flat;
 
     #[test]
     fn the_head_has_the_documented_bytes() {
@@ -97,20 +113,38 @@ mod tests {
 
     #[test]
     fn another_structure_version_or_type_is_named() {
-        let found = |content: &[u8]| match Structure::Map.open(content, &[7, 8]) {
-            Err(Error::WrongStructure { expected: "a map", found }) => found,
-            other => panic!("{other:?}"),
+        let types = [String::TYPE, <[u32; 2]>::TYPE];
+        let message = |content: &[u8]| Structure::Map.open(content, &types).unwrap_err().to_string();
+        let says = |content: &[u8], said: &str| {
+            assert_eq!(message(content), format!("the value is {said}: use another key, or remove the value"));
         };
-        assert_eq!(found(b""), "plain bytes");
-        assert_eq!(found(b"text of a client"), "plain bytes");
-        assert_eq!(found(&Structure::RangeMap.head(&[7, 8])), "a range map");
-        assert_eq!(found(&[0xEB, 0x7D, 9, 1]), "structure 9, which this version does not know");
-        assert_eq!(found(&[0xEB, 0x7D, 3, 2]), "a map of version 2");
-        assert_eq!(found(&Structure::Map.head(&[7, 9])), "a map with type 9 where type 8 is read");
-        assert_eq!(found(&Structure::Map.head(&[7])), "damaged");
+        says(b"", "plain bytes, not a map");
+        says(b"text of a client", "plain bytes, not a map");
+        says(&Structure::RangeMap.head(&types), "a range map, not a map");
+        says(&[0xEB, 0x7D, 9, 1], "structure 9, which this version does not know, not a map");
+        says(&[0xEB, 0x7D, 3, 2], "a map of version 2, not a map of version 1");
+        says(&[0xEB, 0x7D, 4, 2], "a range map of version 2, not a map of version 1");
+        let of_u64 = Structure::Map.head(&[String::TYPE, u64::TYPE]);
+        says(&of_u64, "a map of String to u64, not a map of String to [u32; 2]");
+        let by_bytes = Structure::Map.head(&[<Vec<u8>>::TYPE, 1 << 16]);
+        says(&by_bytes, "a map of bytes to type 65536, not a map of String to [u32; 2]");
+        says(&Structure::Map.head(&types[..1]), "damaged, not a map");
         assert_eq!(
-            Structure::Map.open(&[&Structure::Map.head(&[7, 8])[..], b"rest"].concat(), &[7, 8]),
+            Structure::Map.open(&[&Structure::Map.head(&types)[..], b"rest"].concat(), &types),
             Ok(&b"rest"[..])
         );
+    }
+
+    #[test]
+    fn types_of_words_and_arrays_are_named() {
+        let message = |structure: Structure, number: u32, wanted: u32| {
+            structure.open(&structure.head(&[number]), &[wanted]).unwrap_err().to_string()
+        };
+        let words = [message(Structure::Words, 7, 8), message(Structure::Words, 0, 8), message(Structure::Words, 7, 0)];
+        assert!(words[0].starts_with("the value is words of type 7, not words of type 8: "), "{words:?}");
+        assert!(words[1].starts_with("the value is words without a type, not words of type 8: "), "{words:?}");
+        assert!(words[2].starts_with("the value is words of type 7, not words without a type: "), "{words:?}");
+        let array = message(Structure::FixedArray, u64::TYPE, i8::TYPE);
+        assert!(array.starts_with("the value is a fixed array of u64, not a fixed array of i8: "), "{array}");
     }
 }

@@ -78,7 +78,7 @@ impl Words {
     /// ```
     ///
     /// # Errors
-    /// `OutOfBounds` if there are no words or more than 64; `KeyLength`, `OutOfMemory`.
+    /// `WordCount` if there are no words or more than 64; `KeyLength`, `OutOfMemory`.
     pub fn create(&self, words: &[u64], options: InsertOptions) -> Result<bool, Error> {
         let content = self.encode(words)?;
         self.editor.create(options, &content, 0)
@@ -157,7 +157,7 @@ impl Words {
 
     fn encode(&self, words: &[u64]) -> Result<Vec<u8>, Error> {
         if words.is_empty() || words.len() > WORDS_MAX {
-            return Err(Error::OutOfBounds { index: words.len(), length: WORDS_MAX });
+            return Err(Error::WordCount { count: words.len(), limit: WORDS_MAX });
         }
         let mut content = Structure::Words.head(&[self.tag]);
         words.iter().for_each(|word| content.extend(word.to_le_bytes()));

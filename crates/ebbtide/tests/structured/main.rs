@@ -42,8 +42,12 @@ fn words_are_created_read_and_edited_together() {
     assert_eq!(words.edit(|words| std::mem::replace(&mut words[1], 7)), Ok(Some(2)));
     assert_eq!(words.get(), Ok(Some(vec![1, 7])));
     assert_eq!(cache.words("new").edit_or_create(&[0; 64], InsertOptions::new(), |words| words.len()), Ok(64));
-    let refused = Err(Error::OutOfBounds { index: 65, length: 64 });
-    assert_eq!(cache.words("long").create(&[0; 65], InsertOptions::new()), refused);
+    for count in [0, 65] {
+        let refused = cache.words("other").create(&vec![0; count], InsertOptions::new()).unwrap_err();
+        assert_eq!(refused, Error::WordCount { count, limit: 64 });
+        assert_eq!(refused.to_string(), format!("{count} words: a value has 1 to 64"));
+        assert_eq!(cache.words("other").edit_or_create(&vec![0; count], InsertOptions::new(), |_| ()), Err(refused));
+    }
     cache.verify();
 }
 
@@ -60,8 +64,8 @@ fn a_typed_handle_refuses_another_type() {
     assert_eq!(calls, Ok(1));
     assert_eq!(usage.get(), Ok(Some(Usage { calls: 1, bytes: 500, refused: 0 })));
     let other = found(cache.typed_handle::<Other>("client").get());
-    assert_eq!(other, "words with type 7 where type 8 is read");
-    assert_eq!(found(cache.words("client").edit(|_| ())), "words with type 7 where type 0 is read");
+    assert_eq!(other, "words of type 7");
+    assert_eq!(found(cache.words("client").edit(|_| ())), "words of type 7");
     assert_eq!(found(cache.map::<u8, u8>("client").insert(&1, &1)), "words");
     assert_eq!(usage.get().unwrap().unwrap().calls, 1, "a refused edit changes nothing");
 }
@@ -174,7 +178,7 @@ fn an_array_keeps_its_length() {
     assert_eq!(array.elements().unwrap().unwrap(), (0..500).map(|index| 20 * index).collect::<Vec<_>>());
     assert_eq!(array.get(500), Err(Error::OutOfBounds { index: 500, length: 500 }));
     assert_eq!(array.set(500, &1), Err(Error::OutOfBounds { index: 500, length: 500 }));
-    assert_eq!(found(cache.fixed_array::<u64>("k").get(0)), "a fixed array with type 4 where type 5 is read");
+    assert_eq!(found(cache.fixed_array::<u64>("k").get(0)), "a fixed array of u32");
     cache.verify();
 }
 
