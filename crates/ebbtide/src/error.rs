@@ -30,7 +30,7 @@ impl std::fmt::Display for WaitReason {
     }
 }
 
-/// Why an operation of a cache was not done.
+/// Why an operation of a cache was not done. Later versions may have more variants.
 ///
 /// ```
 /// # use ebbtide::{ByteSize, Cache, Error};
@@ -43,6 +43,7 @@ impl std::fmt::Display for WaitReason {
 /// # Ok::<(), ebbtide::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The key has no byte or too many.
     #[error("the key has {length} bytes; keys have 1 to {limit}")]

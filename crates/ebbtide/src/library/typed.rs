@@ -178,14 +178,18 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
     /// # let names = cache.typed_with::<String, String, _>(PlainBytes);
     /// # let (key, name) = ("1".to_owned(), "Ada".to_owned());
-    /// names.insert(&key, &name)?;
+    /// names.insert("1", &name)?;
     /// assert!(names.contains_key(&key)?);
     /// # Ok::<(), ebbtide::Error>(())
     /// ```
     ///
     /// # Errors
     /// `Codec`; as [`Pool::insert`].
-    pub fn insert(&self, key: &K, value: &V) -> Result<(), Error> {
+    pub fn insert<Q: ?Sized>(&self, key: &Q, value: &V) -> Result<(), Error>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
         self.insert_with(key, value, InsertOptions::new())
     }
 
@@ -203,7 +207,11 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ///
     /// # Errors
     /// As `insert`.
-    pub fn insert_with(&self, key: &K, value: &V, options: InsertOptions) -> Result<(), Error> {
+    pub fn insert_with<Q: ?Sized>(&self, key: &Q, value: &V, options: InsertOptions) -> Result<(), Error>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
         self.pool.insert_with(self.key(key)?, self.encoded(value)?, options)
     }
 
@@ -233,14 +241,18 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
     /// # let names = cache.typed_with::<String, String, _>(PlainBytes);
     /// # let (key, name) = ("1".to_owned(), "Ada".to_owned());
-    /// assert!(names.insert_if_absent(&key, &name, InsertOptions::new())?);
+    /// assert!(names.insert_if_absent("1", &name, InsertOptions::new())?);
     /// assert!(!names.insert_if_absent(&key, &name, InsertOptions::new())?);
     /// # Ok::<(), ebbtide::Error>(())
     /// ```
     ///
     /// # Errors
     /// `Codec`; as [`Pool::insert_if_absent`].
-    pub fn insert_if_absent(&self, key: &K, value: &V, options: InsertOptions) -> Result<bool, Error> {
+    pub fn insert_if_absent<Q: ?Sized>(&self, key: &Q, value: &V, options: InsertOptions) -> Result<bool, Error>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
         self.pool.insert_if_absent(self.key(key)?, self.encoded(value)?, options)
     }
 

@@ -97,7 +97,11 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ///
     /// # Errors
     /// `Codec`; as [`Pool::insert_async`].
-    pub async fn insert_async(&self, key: &K, value: &V) -> Result<(), Error> {
+    pub async fn insert_async<Q: ?Sized>(&self, key: &Q, value: &V) -> Result<(), Error>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
         self.insert_with_async(key, value, InsertOptions::new()).await
     }
 
@@ -117,7 +121,11 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ///
     /// # Errors
     /// As `insert_async`.
-    pub async fn insert_with_async(&self, key: &K, value: &V, options: InsertOptions) -> Result<(), Error> {
+    pub async fn insert_with_async<Q: ?Sized>(&self, key: &Q, value: &V, options: InsertOptions) -> Result<(), Error>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
         self.pool().insert_with_async(self.key(key)?, self.encoded(value)?, options).await
     }
 
@@ -137,7 +145,16 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ///
     /// # Errors
     /// `Codec`; as [`Pool::insert_if_absent_async`].
-    pub async fn insert_if_absent_async(&self, key: &K, value: &V, options: InsertOptions) -> Result<bool, Error> {
+    pub async fn insert_if_absent_async<Q: ?Sized>(
+        &self,
+        key: &Q,
+        value: &V,
+        options: InsertOptions,
+    ) -> Result<bool, Error>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
         self.pool().insert_if_absent_async(self.key(key)?, self.encoded(value)?, options).await
     }
 
