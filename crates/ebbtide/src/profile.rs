@@ -41,6 +41,8 @@ const HALF_LIFE_MS: f64 = 1_800_000.0;
 const AGING_MS: u64 = 60_000;
 /// Sampled gets that a curve needs.
 pub(crate) const MIN_GETS: f64 = 1000.0;
+/// 97.5 % of a normal distribution lie below its mean plus this many standard deviations.
+const NORMAL_975: f64 = 1.96;
 /// Points of a curve, from a 64th of the memory to eight times as much.
 const POINTS: usize = 37;
 const OCTAVES_DOWN: f64 = 6.0;
@@ -89,6 +91,9 @@ struct Counted {
     evictions: u64,
     sampled_gets: u64,
     sampled_hits: u64,
+    /// Those of the library's calls, sampled or not; zeros of other calls.
+    lookup_hits: u64,
+    lookup_misses: u64,
 }
 
 /// The curve of a cache.
@@ -258,7 +263,10 @@ impl CacheProfile {
 
     /// Keeps the counters of the last minute.
     fn count_recent(&mut self, now_ms: u64) {
+        let (lookup_hits, lookup_misses) = self.pool.lookups.sums();
         self.recent.push_back(Counted {
+            lookup_hits,
+            lookup_misses,
             at_ms: now_ms,
             evictions: self.pool.store.counter_snapshot().evictions,
             sampled_gets: self.sampled_gets,
@@ -406,11 +414,15 @@ impl CacheProfile {
         self.profiler.counted_gets()
     }
 
-    /// The share of the gets of the last minute that found nothing in memory, by the sample; `None` of few gets.
+    /// The share of the gets of the last minute that found nothing in memory; `None` of few gets. Without flash the
+    /// library's lookups are counted one by one. With flash, and in a server, it is that of the sample.
     pub fn recent_miss_ratio(&self) -> Option<f64> {
         let (first, last) = (self.recent.front()?, self.recent.back()?);
-        let (gets, hits) = (last.sampled_gets - first.sampled_gets, last.sampled_hits - first.sampled_hits);
-        (gets as f64 >= MIN_GETS).then(|| 1.0 - hits as f64 / gets as f64)
+        let ratio = |hits: u64, gets: u64| (gets as f64 >= MIN_GETS).then(|| 1.0 - hits as f64 / gets as f64);
+        let lookup_hits = last.lookup_hits - first.lookup_hits;
+        let lookups = lookup_hits + last.lookup_misses - first.lookup_misses;
+        let counted = ratio(lookup_hits, lookups).filter(|_| self.pool.flash.is_none());
+        counted.or_else(|| ratio(last.sampled_hits - first.sampled_hits, last.sampled_gets - first.sampled_gets))
     }
 
     pub(crate) fn is_of(&self, pool: &Arc<PoolState>) -> bool {
@@ -436,6 +448,7 @@ impl CacheProfile {
             Some(measured) => at_level(&curve, limit, measured),
             None => curve,
         };
+        let curve = widened(&curve, limit, self.profiler.sampled(), self.profiler.sample_rate());
         curve.points().first()?;
         Some(sizes.iter().map(|&bytes| point_at(&curve, bytes)).collect())
     }
@@ -486,6 +499,21 @@ fn point_at(curve: &Curve, memory_bytes: u64) -> CurvePoint {
     let point = curve.points().iter().find(|point| point.memory_bytes == memory_bytes);
     let (miss_ratio, low, high) = point.map_or((1.0, 1.0, 1.0), |point| (point.miss_ratio, point.low, point.high));
     CurvePoint { memory_bytes, miss_ratio, low, high }
+}
+
+/// The curve with the intervals of a sample of this many keys, at least. The gets between a size and the limit are a
+/// share of all gets that is known as the share of something among the keys is: by the number of sampled keys, and
+/// exactly if these are all.
+fn widened(curve: &Curve, limit: u64, sampled_keys: usize, sample_rate: f64) -> Curve {
+    let level = curve.miss_ratio_at(limit);
+    let widened = |point: &Point| {
+        let share = level.map_or(0.0, |level| (point.miss_ratio - level).abs().min(1.0));
+        let variance = share * (1.0 - share) * (1.0 - sample_rate).max(0.0) / sampled_keys.max(1) as f64;
+        let error = NORMAL_975 * variance.sqrt();
+        let (low, high) = ((point.miss_ratio - error).max(0.0), (point.miss_ratio + error).min(1.0));
+        Point { low: point.low.min(low), high: point.high.max(high), ..*point }
+    };
+    Curve::new(curve.points().iter().map(widened).collect())
 }
 
 /// Whether the key of this hash is among the share `rate` of all keys.

@@ -5,8 +5,9 @@ use crate::byte_size::ByteSize;
 use crate::profile::{CacheCurve, CacheProfile, CurvePoint, Verdict};
 
 /// Miss ratios of a pool at other sizes, by [`crate::CacheBuilder::profile_accesses`]. Each is `None` without it, and
-/// before a thousand sampled lookups. The level of a curve is that of the misses of memory in the last minute: a lookup
-/// that flash answers counts as one. `docs/curves.md` says what is assumed and how exact it is.
+/// before a thousand sampled lookups. The level of a curve is that of the misses of memory in the last minute: of all
+/// lookups, and in a cache with flash of the sampled ones, where a lookup that flash answers counts as a miss.
+/// `docs/curves.md` says what is assumed and how exact it is.
 impl Pool {
     /// The miss ratio by memory, from a 64th of the pool's memory to eight times as much.
     ///

@@ -139,6 +139,43 @@ fn each_pool_has_its_curve() {
     assert!(weak.upgrade().is_none(), "a profile keeps no cache alive");
 }
 
+/// A few keys make many of the gets, and are in the sample or not.
+#[test]
+fn pools_with_small_samples_have_their_level() {
+    const POOLS: usize = 24;
+    const KEYS: u32 = 20_000;
+    let mut builder = builder(64).profile_accesses();
+    for number in 0..POOLS - 1 {
+        builder = builder.pool(PoolOptions::named(format!("pool-{number}")));
+    }
+    let cache = builder.build().unwrap();
+    for number in 0..4_u64 {
+        let pool = cache.pool(&format!("pool-{number}")).unwrap();
+        let (mut state, mut before) = (number + 1, pool.stats());
+        for second in 1..=200 {
+            for _ in 0..500 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let popular = f64::from(KEYS).powf((state >> 33) as f64 / (1u64 << 31) as f64) as u32;
+                let key = popular.wrapping_mul(0x9E37_79B9) ^ number as u32;
+                pool.get_or_insert_with(key.to_le_bytes(), || [7; 1000]).unwrap();
+            }
+            cache.maintain(Duration::from_secs(number * 200 + second));
+            if second == 140 {
+                before = pool.stats();
+            }
+        }
+        let (stats, curve) = (pool.stats(), pool.curve().unwrap());
+        let measured = (stats.misses - before.misses) as f64 / 30_000.0;
+        assert!(curve.sampled_keys < 400 && curve.sample_rate < 0.2, "{curve:?}");
+        assert!((curve.present.miss_ratio - measured).abs() < 0.01, "{measured} {:?}", curve.present);
+        let smallest = curve.points[0];
+        let difference = smallest.miss_ratio - curve.present.miss_ratio;
+        let error = 1.7 * (difference * (1.0 - difference) / curve.sampled_keys as f64).sqrt();
+        assert!(difference > 0.05 && smallest.miss_ratio - smallest.low > error, "{smallest:?} {error}");
+    }
+    cache.verify();
+}
+
 #[test]
 fn without_profiles_nothing_is_known() {
     let cache = builder(4).build().unwrap();
