@@ -5,7 +5,7 @@ use ebbtide::{ByteSize, Ttl};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyBytes, PyMemoryView, PyString};
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -17,24 +17,51 @@ pub fn key<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
             Cow::Owned(text) => Cow::Owned(text.into_bytes()),
         });
     }
-    bytes(object, "a key is str or bytes")
-}
-
-/// A value: bytes, or a copy of an object's bytes (bytearray, memoryview, arrays of bytes).
-pub fn bytes<'a>(object: &'a Bound<'_, PyAny>, expected: &str) -> PyResult<Cow<'a, [u8]>> {
-    if let Ok(bytes) = object.cast::<PyBytes>() {
-        return Ok(Cow::Borrowed(bytes.as_bytes()));
-    }
-    let wrong =
-        || -> PyResult<PyErr> { Ok(PyTypeError::new_err(format!("{expected}, not {}", object.get_type().name()?))) };
-    match PyBuffer::<u8>::get(object) {
-        Ok(buffer) => Ok(Cow::Owned(buffer.to_vec(object.py())?)),
-        Err(_) => Err(wrong()?),
+    match bytes(object) {
+        Some(bytes) => bytes,
+        None => Err(not("a key is str or bytes", object)?),
     }
 }
 
+/// A value: bytes, or a copy of an object's bytes: bytearray, memoryview, an array of numbers.
 pub fn value<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
-    bytes(object, "a value is bytes or has bytes")
+    match bytes(object) {
+        Some(bytes) => bytes,
+        None => bytes_of_elements(object),
+    }
+}
+
+/// Bytes, or a copy of those of a buffer of bytes, also one with gaps.
+fn bytes<'a>(object: &'a Bound<'_, PyAny>) -> Option<PyResult<Cow<'a, [u8]>>> {
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return Some(Ok(Cow::Borrowed(bytes.as_bytes())));
+    }
+    let buffer = PyBuffer::<u8>::get(object).ok()?;
+    Some(buffer.to_vec(object.py()).map(Cow::Owned))
+}
+
+/// A copy of the bytes of a buffer whose elements are no bytes, as they lie in memory.
+fn bytes_of_elements<'a>(object: &Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
+    let view = match PyMemoryView::from(object) {
+        Ok(view) => view,
+        Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => {
+            return Err(not("a value is bytes or has bytes", object)?);
+        }
+        // It has a buffer for some of its types only, and says so.
+        Err(error) => return Err(error),
+    };
+    if !view.getattr("c_contiguous")?.extract::<bool>()? {
+        let kind = object.get_type().name()?;
+        return Err(error::value(format!(
+            "the bytes of a value lie in one piece, and those of this {kind} do not: give a copy, such as its tobytes()"
+        )));
+    }
+    let copy = view.call_method0("tobytes")?;
+    Ok(Cow::Owned(copy.cast::<PyBytes>()?.as_bytes().to_vec()))
+}
+
+fn not(expected: &str, object: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    Ok(PyTypeError::new_err(format!("{expected}, not {}", object.get_type().name()?)))
 }
 
 /// Seconds of life as a TTL.

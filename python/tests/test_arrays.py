@@ -88,3 +88,19 @@ except ImportError as error:
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "pip install numpy" in run.stdout
+
+
+def test_arrays_are_values():
+    with ebbtide.Cache("8m") as cache:
+        table = numpy.arange(6, dtype=numpy.int64).reshape(2, 3)
+        records = numpy.zeros(2, dtype=[("id", ">u4"), ("score", "f8")])
+        for value in (table, table[:1], table.astype(">i8"), records, numpy.arange(0), numpy.float32(0.5)):
+            cache.set("key", value)
+            assert cache.get("key") == value.tobytes()
+        cache.set("key", table)
+        assert numpy.array_equal(numpy.frombuffer(cache.get("key"), dtype=numpy.int64).reshape(2, 3), table)
+        for value in (table.T, table[:, ::2], numpy.asfortranarray(table)):
+            with pytest.raises(ValueError, match="those of this ndarray do not"):
+                cache.set("key", value)
+        with pytest.raises(ValueError, match="dtype"):
+            cache.set("key", numpy.array(["2026-12-01"], dtype="datetime64[s]"))

@@ -1,5 +1,6 @@
 """The package as its users see it."""
 
+import array
 import asyncio
 import threading
 import time
@@ -75,6 +76,24 @@ def test_keys_are_text_or_any_bytes(cache):
         cache.get(5)
     with pytest.raises(TypeError, match="str"):
         cache.set("key", "text")
+
+
+def test_values_are_any_numbers_in_one_piece(cache):
+    numbers = array.array("i", [1, -2, 3])
+    for value in (numbers, memoryview(numbers), memoryview(numbers).cast("B").cast("i", [3, 1])):
+        cache.set("key", value)
+        assert cache.get("key") == numbers.tobytes()
+    cache.set("empty", array.array("d"))
+    assert cache.get("empty") == b"" and cache.compare_and_swap("key", numbers, array.array("d", [0.5]))
+    assert array.array("d", cache.get("key")).tolist() == [0.5]
+    assert cache.get_or_load("loaded", lambda: numbers) == numbers.tobytes()
+    with pytest.raises(ValueError, match=r"those of this memoryview do not: .* tobytes\(\)"):
+        cache.set("key", memoryview(numbers)[::2])
+    cache.set("key", memoryview(numbers)[::2].tobytes())
+    cache.set("bytes", memoryview(b"abcd")[::2])
+    assert cache.get("key") == array.array("i", [1, 3]).tobytes() and cache.get("bytes") == b"ac"
+    with pytest.raises(TypeError, match="a key is str or bytes, not array"):
+        cache.get(numbers)
 
 
 def test_several_keys_at_once(cache):
