@@ -301,8 +301,11 @@ impl CacheBuilder {
     }
 
     /// Keeps a profile of the accesses of each pool, so that [`crate::Pool::curve`], [`crate::Pool::what_if`] and
-    /// [`crate::Pool::verdict`] answer: what more memory would give, and less would cost. It takes a thousandth of the
-    /// memory of a pool, 1 MiB at most, and up to a hundredth of one core. Default: none.
+    /// [`crate::Pool::verdict`] answer: what more memory would give, and less would cost. Sampled keys take a
+    /// thousandth of the memory of a pool, but at least 256 KiB and at most 1 MiB; those of all pools a hundredth of
+    /// the memory of the cache, or 1 MiB if that is more. Models of a full pool, where they would predict, take up to a
+    /// 32nd of its memory. All of it takes up to a hundredth of one core. This memory is not in the budget. Default:
+    /// none.
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache};
