@@ -322,16 +322,11 @@ impl Pool {
 
     async fn wait_for_memory(&self, commands: &memcached::Pool, waits: &mut MemoryWaits, reason: WaitReason) {
         let now = Instant::now();
-        // Evictions may continue while others take the freed segments.
-        let limit = match reason {
-            WaitReason::Eviction | WaitReason::Reader => MAX_WRITE_TIME,
-            WaitReason::Held | WaitReason::Demotion => commands.wait_limit(reason),
-        };
         let since = waits.current.filter(|current| current.0 == reason).unwrap_or((reason, now));
         waits.current = Some(since);
         if now - *waits.started.get_or_insert(now) > MAX_WRITE_TIME {
             commands.set_patience(Patience::Spent);
-        } else if now - since.1 > limit {
+        } else if now - since.1 > commands.wait_limit(reason) {
             commands.set_patience(Patience::Whole.after(reason));
         }
         self.memory_may_be_free().await;

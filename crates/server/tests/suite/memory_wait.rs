@@ -18,6 +18,11 @@ const FILLERS: u32 = 1_000_000;
 const SETS: usize = 100;
 /// Shorter than the two seconds that a write waits for a reader.
 const MAX_ATTEMPT: Duration = Duration::from_millis(1500);
+/// The time between two looks for an answer. The looks are counted: a machine that stalls makes fewer in the same time,
+/// so that their number is an upper bound under any load.
+const LOOK: Duration = Duration::from_millis(50);
+/// The looks of four times the two seconds that a write waits for a reader.
+const MAX_LOOKS: u32 = 160;
 
 /// A server of one worker over a full cache that evicts nothing.
 struct Full {
@@ -206,10 +211,21 @@ fn request(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_write_that_waits_too_long_is_refused() {
-    repeat_after_stalls(2 * MAX_ATTEMPT, refuse_a_write_that_waits_for_too_long);
+    let mut looks = 0;
+    repeat_after_stalls(2 * MAX_ATTEMPT, || looks = refuse_a_write_that_waits_for_too_long());
+    assert!(looks <= MAX_LOOKS, "refused after {looks} looks");
 }
 
-fn refuse_a_write_that_waits_for_too_long() {
+/// Looks until there is an answer.
+fn looks_for_answer(stream: &TcpStream) -> u32 {
+    stream.set_nonblocking(true).expect("an option of a socket");
+    let looks = (1..).take_while(|_| stream.peek(&mut [0]).is_err()).inspect(|_| std::thread::sleep(LOOK)).count();
+    stream.set_nonblocking(false).expect("an option of a socket");
+    looks as u32
+}
+
+/// The looks until it is refused.
+fn refuse_a_write_that_waits_for_too_long() -> u32 {
     let full = Full::with(&[("held", b"h"), ("old", b"o")]);
     let held = full.server.cache.get(b"held").hit().expect("it was set");
     full.delete_fillers();
@@ -217,12 +233,14 @@ fn refuse_a_write_that_waits_for_too_long() {
     stream.write_all(b"set old 0 0 1\r\nx\r\n").expect("a write");
     full.wait_until_waiting(1);
     assert_bytes(&full.server.talk(b"get old\r\n"), b"VALUE old 0 1\r\no\r\nEND\r\n");
+    let looks = looks_for_answer(&stream);
     let answer = b"SERVER_ERROR out of memory storing object\r\n";
     assert_bytes(&read_exactly(&mut stream, answer.len()), answer);
     assert_bytes(&full.server.talk(b"get old\r\n"), b"END\r\n");
     drop(held);
     stream.write_all(b"set old 0 0 1\r\nx\r\n").expect("a write");
     assert_bytes(&read_exactly(&mut stream, 8), b"STORED\r\n");
+    looks
 }
 
 #[test]
