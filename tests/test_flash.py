@@ -16,6 +16,8 @@ from harness import EBBTIDE, MEMCACHED, PATIENCE_SECONDS, PATIENT_FLASH, ROOT, U
 MIB = 1 << 20
 LARGE, SMALL = 9000, 300
 GETS = "get get_aborted get_oom recache_from miss_from badcrc_from".split()
+# Counts of both servers.
+ALIKE = ("curr_items", "total_items", "evictions", "evicted_unfetched")
 
 
 def run(*words, user=USER, folder=None):
@@ -113,6 +115,34 @@ def test_the_counters_are_memcacheds_in_its_order(server, tmp_path):
     assert [name for name in stats(server, "settings") if name.startswith("ext_")] == ours.split()
     with server.connect() as connection:
         assert connection.ask(b"stats extstore\r\n") == b"END\r\n"
+
+
+def test_what_flash_takes_is_not_evicted(tmp_path):
+    count, value = 30_000, b"v" * 1000
+
+    def filled(server):
+        with server.connect() as connection:
+            for number in range(count):
+                assert connection.ask(b"set key%d 0 0 %d\r\n%s\r\n" % (number, len(value), value)) == b"STORED\r\n"
+            found, items = stats(server), stats(server, "items")
+        evicted = sum(int(items[name]) for name in items if name.endswith(":evicted"))
+        return {name: int(found[name]) for name in ALIKE} | {"evicted": evicted}, found
+
+    with Server(MEMCACHED, "-m", "16", "-o", f"ext_path={tmp_path / 'theirs'}:256m") as memcached:
+        theirs, _ = filled(memcached)
+    flags = ["--flash", f"{tmp_path / 'ours'}:256m", *PATIENT_FLASH, "--admin", f"127.0.0.1:{free_port()}"]
+    with Server(EBBTIDE, "-m", "16", *flags) as server:
+        ours, found = filled(server)
+        own = {name: int(number) for name, number in stats(server, "ebbtide").items() if number.isdigit()}
+        shown = flash_of(server)
+    # A device that is slow for a moment loses items in both.
+    lost = own["flash_dropped"] + sum(shown["refusals"].values())
+    assert ours["evictions"] == ours["evicted_unfetched"] == ours["evicted"] == own["evictions"] == lost < count / 100
+    assert theirs["evictions"] == theirs["evicted"] < count / 100
+    assert theirs["curr_items"] + theirs["evictions"] == ours["total_items"] == theirs["total_items"] == count
+    # Here an item on flash is none of memory: both are told.
+    assert int(found["curr_items"]) + own["demotions"] + lost == count and own["demotions"] > count / 4
+    assert int(found["extstore_objects_used"]) == own["demotions"]
 
 
 def test_the_counters_are_of_what_was_done(server):

@@ -82,6 +82,17 @@ def test_evictions_are_told(binary):
     assert re.fullmatch(r"ts=\S+ gid=\d+ type=eviction key=k\d+ fetch=no ttl=-1 la=\d+ clsid=\d+ size=4000\n", line)
 
 
+@pytest.mark.parametrize("binary, flags", [(MEMCACHED, "-o ext_path="), (EBBTIDE, "--flash ")], ids=["memcached", "ebbtide"])
+def test_what_flash_takes_is_told_as_that(binary, flags, tmp_path):
+    flags = f"{flags}{tmp_path / 'flash'}:64m".split(" ")
+    with Server(binary, "-m", "16", *flags) as server, watch(server, b"evictions") as watcher, server.connect() as connection:
+        for n in range(30_000):
+            connection.ask(b"set k%d 0 0 1000\r\n%b\r\n" % (n, b"x" * 1000))
+        # A device that is slow for a moment loses some in both.
+        line = (watcher.read_until(b" type=extwrite") + watcher.read_until(b"\n")).decode().splitlines()[-1]
+    assert re.fullmatch(r"ts=\S+ gid=\d+ type=extwrite key=k\d+ fetch=no ttl=-1 la=\d+ clsid=\d+ bucket=0", line)
+
+
 @pytest.mark.parametrize("words", [b"frob", b"fetchers frob", b"proxyreqs", b"rawcmds", b"", b"fetchers noreply"])
 def test_kinds_are_taken_and_refused_alike(memcached, ebbtide, words):
     # A server that says nothing is told from one that is slow by the longer waits.

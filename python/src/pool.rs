@@ -113,6 +113,7 @@ pub fn statistics<'py>(python: Python<'py>, stats: &Stats) -> PyResult<Bound<'py
         ("memory_used_bytes", stats.memory_used_bytes),
         ("inserts", stats.inserts),
         ("evictions", stats.evictions),
+        ("demotions", stats.demotions),
         ("expirations", stats.expirations),
     ] {
         found.set_item(name, value)?;

@@ -189,7 +189,7 @@ typedef struct ebbtide_statistics {
     uint64_t memory_used_bytes;
     // Writes that stored a value.
     uint64_t inserts;
-    // Entries that left memory to make space.
+    // Entries that left memory to make space, also those that flash took.
     uint64_t evictions;
     // Expired and invalidated entries whose memory was freed.
     uint64_t expirations;

@@ -23,7 +23,7 @@ pub struct ebbtide_statistics {
     pub memory_used_bytes: u64,
     /// Writes that stored a value.
     pub inserts: u64,
-    /// Entries that left memory to make space.
+    /// Entries that left memory to make space, also those that flash took.
     pub evictions: u64,
     /// Expired and invalidated entries whose memory was freed.
     pub expirations: u64,

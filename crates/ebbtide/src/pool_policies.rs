@@ -77,7 +77,8 @@ impl PoolPolicy {
             present,
             gets,
             hits,
-            evictions: counters.evictions,
+            // Also those that flash took: a trial of a policy takes as long as memory takes to change.
+            evictions: counters.displaced(),
             objects: counters.items,
             model_set: counts.set,
             model_gets: counts.gets,

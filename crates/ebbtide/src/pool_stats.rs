@@ -21,6 +21,7 @@ pub(crate) fn add_counters(sum: &mut Stats, stats: &Stats) {
     sum.stored_total += stats.stored_total;
     sum.evictions += stats.evictions;
     sum.index_replaced += stats.index_replaced;
+    sum.demotions += stats.demotions;
     sum.index_split_waits += stats.index_split_waits;
     sum.expired += stats.expired;
     sum.flushed += stats.flushed;

@@ -88,7 +88,8 @@ pub struct CacheProfile {
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     at_ms: u64,
-    evictions: u64,
+    /// Objects that left memory to make space, also to flash.
+    displaced: u64,
     sampled_gets: u64,
     sampled_hits: u64,
     /// Those of the library's calls, sampled or not; zeros of other calls.
@@ -104,7 +105,7 @@ pub struct CacheCurve {
     pub present: CurvePoint,
     /// Whether the cache is full, so that less memory costs hits.
     pub is_full: bool,
-    /// How long objects stay before they are evicted; `None` where none is.
+    /// How long objects stay in memory before they are evicted, also to flash; `None` where none is.
     pub evicted_after: Option<Duration>,
     /// How the misses spread over sizes of objects; `None` before a hundred sampled misses were followed by a write.
     pub miss_entropy: Option<MissEntropy>,
@@ -268,7 +269,7 @@ impl CacheProfile {
             lookup_hits,
             lookup_misses,
             at_ms: now_ms,
-            evictions: self.pool.store.counter_snapshot().evictions,
+            displaced: self.pool.store.counter_snapshot().displaced(),
             sampled_gets: self.sampled_gets,
             sampled_hits: self.sampled_hits,
         });
@@ -455,7 +456,7 @@ impl CacheProfile {
 
     fn is_full(&self) -> bool {
         let counters = self.pool.store.counter_snapshot();
-        counters.evictions > 0 && counters.memory_used_bytes as f64 >= FULL_SHARE * counters.memory_limit_bytes as f64
+        counters.displaced() > 0 && counters.memory_used_bytes as f64 >= FULL_SHARE * counters.memory_limit_bytes as f64
     }
 
     /// Share of the memory that holds live objects.
@@ -472,10 +473,10 @@ impl CacheProfile {
         self.sizes.misses.entropy(self.pool.store.memory_bytes())
     }
 
-    /// By Little's law: objects for each eviction in a second.
+    /// By Little's law: objects in memory for each one that leaves it in a second, also to flash.
     fn evicted_after(&self) -> Option<Duration> {
         let (first, last) = (self.recent.front()?, self.recent.back()?);
-        let evicted = last.evictions.saturating_sub(first.evictions);
+        let evicted = last.displaced.saturating_sub(first.displaced);
         let seconds = last.at_ms.saturating_sub(first.at_ms) as f64 / 1000.0;
         let items = self.pool.store.counter_snapshot().items as f64;
         (evicted > 0 && seconds > 0.0).then(|| Duration::from_secs_f64(items * seconds / evicted as f64))

@@ -30,6 +30,11 @@ impl Removal<'_> {
         self.removed.item.key()
     }
 
+    /// Whether flash has an evicted entry now, so that the cache has not lost it. False without flash.
+    pub fn is_demoted(&self) -> bool {
+        self.removed.is_demoted
+    }
+
     /// Bytes of the value.
     pub fn len(&self) -> usize {
         self.removed.item.len()

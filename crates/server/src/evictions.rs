@@ -1,5 +1,5 @@
 //! The listener of evictions: it counts them by pool, reports them to watchers, and samples them for the admin
-//! interface.
+//! interface. An object that flash took was not evicted: watchers alone hear of it.
 
 use std::sync::Arc;
 
@@ -32,10 +32,13 @@ impl EvictionListener {
             if !matches!(removal.cause(), Cause::Memory | Cause::IndexFull) {
                 return;
             }
-            counts.evicted.note(&removal);
             if watching.wants(WatchKind::Eviction) {
                 watching.evict(&removal);
             }
+            if removal.is_demoted() {
+                return;
+            }
+            counts.evicted.note(&removal);
             if let Some((samples, pool)) = &sampled {
                 samples.note(&removal, pool, delimiter);
             }

@@ -44,6 +44,7 @@ impl Store {
             stored_total: sum(Counter::Stored),
             evictions: sum(Counter::Evicted) + index_replaced,
             index_replaced,
+            demotions: sum(Counter::Demoted),
             index_split_waits: self.index.turns.waits(),
             expired: sum(Counter::Expired) + flushed,
             flushed,
@@ -79,6 +80,7 @@ impl Store {
             stored_total: sum(Counter::Stored),
             evictions: sum(Counter::Evicted) + index_replaced,
             index_replaced,
+            demotions: sum(Counter::Demoted),
             expired: sum(Counter::Expired) + flushed,
             flushed,
         }

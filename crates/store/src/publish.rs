@@ -301,8 +301,8 @@ impl Store {
             _ => Growth::NotDue,
         };
         old.iter().for_each(|old| self.retire_body(old));
-        if let Some((replaced, notice)) = replaced {
-            self.finish_replacement(participant, &replaced, notice, moment);
+        if let Some((replaced, counter, notice)) = replaced {
+            self.finish_replacement(participant, &replaced, counter, notice, moment);
         }
         growth
     }
@@ -315,12 +315,12 @@ impl Store {
         pair: &LockedPair<'_>,
         slot: Slot,
         moment: Moment,
-    ) -> (Unlinked, Option<RemovalNotice>) {
+    ) -> (Unlinked, Counter, Option<RemovalNotice>) {
         let replaced = self.footprint(slot);
         let is_demoted = self.demote(participant, slot, pair.control(None), moment);
         let notice = self.prepare_removal_notice(participant, slot, pair.control(None), is_demoted);
         self.account_unlinked(&replaced);
-        (replaced, notice)
+        (replaced, if is_demoted { Counter::Demoted } else { Counter::IndexReplaced }, notice)
     }
 
     /// The rest of `prepare_replacement`, when no bucket is locked.
@@ -329,12 +329,13 @@ impl Store {
         &self,
         participant: &Participant,
         replaced: &Unlinked,
+        counter: Counter,
         notice: Option<RemovalNotice>,
         moment: Moment,
     ) {
         self.retire_body(replaced);
         self.counters.unlink(participant.number());
-        self.counters.add(participant.number(), Counter::IndexReplaced, 1);
+        self.counters.add(participant.number(), counter, 1);
         if let Some(notice) = notice {
             self.notify_removed(notice, Cause::IndexFull, moment);
         }

@@ -12,9 +12,9 @@ pub enum Counter {
     Unlinked,
     /// Writes that stored something.
     Stored,
-    /// Objects that an eviction removed for their memory.
+    /// Objects that an eviction removed for their memory, and that the lower tier did not take.
     Evicted,
-    /// Objects replaced by another key in a full index.
+    /// Objects replaced by another key in a full index, and that the lower tier did not take.
     IndexReplaced,
     /// Expired objects removed.
     Expired,
@@ -29,9 +29,11 @@ pub enum Counter {
     SegmentsExpired,
     SegmentsEvicted,
     SegmentsCompacted,
+    /// Objects removed for their memory, or from a full index, of which the lower tier has a copy now.
+    Demoted,
 }
 
-const COUNTERS: usize = Counter::SegmentsCompacted as usize + 1;
+const COUNTERS: usize = Counter::Demoted as usize + 1;
 
 /// The error of `Counters::items_estimate` is at most this part of the index's slots.
 const ESTIMATE_SHARE: u64 = 64;
@@ -154,8 +156,12 @@ pub struct Stats {
     pub upload_bytes: u64,
     /// Writes that stored something.
     pub stored_total: u64,
+    /// Objects that were lost to make space: the lower tier, if there is one, did not take them.
     pub evictions: u64,
+    /// The part of them that gave its slot in a full index.
     pub index_replaced: u64,
+    /// Objects that left to make space, and that the lower tier has.
+    pub demotions: u64,
     /// Writes that waited for another thread to split buckets of the index, since the start.
     pub index_split_waits: u64,
     /// Dead objects removed by maintenance: expired or flushed.
@@ -180,8 +186,23 @@ pub struct CounterSnapshot {
     pub stored_total: u64,
     pub evictions: u64,
     pub index_replaced: u64,
+    pub demotions: u64,
     pub expired: u64,
     pub flushed: u64,
+}
+
+impl Stats {
+    /// Objects that left to make space, lost or demoted.
+    pub fn displaced(&self) -> u64 {
+        self.evictions + self.demotions
+    }
+}
+
+impl CounterSnapshot {
+    /// Objects that left to make space, lost or demoted: above 0 once memory was short.
+    pub fn displaced(&self) -> u64 {
+        self.evictions + self.demotions
+    }
 }
 
 /// The use of the memory by the headers of the segments. Headers are read one after the other while writers continue:

@@ -132,7 +132,7 @@ impl FlashTotals {
             refused_by_budget: tier.admission.refused_by_budget,
             refused_by_reinsertion: tier.displaced,
             drops: tier.drops.total(),
-            evictions: tier.evictions.space + tier.evictions.alone + tier.evictions.memory,
+            evictions: tier.evictions.for_space(),
             expirations: tier.evictions.expired,
             losses: tier.evictions.failed,
             corrupt_reads: tier.large.misses_corrupt + tier.large.scans_corrupt + tier.small.counts.corrupt_pages,

@@ -42,8 +42,10 @@ pub struct Stats {
     pub memory_used_bytes: u64,
     /// Writes that stored a value, also one whose TTL was over at once.
     pub inserts: u64,
-    /// Entries that left memory to make space.
+    /// Entries that left memory to make space. With flash most of them are there: see `demotions`.
     pub evictions: u64,
+    /// The part of `evictions` that flash took, or had already. The cache has lost the others.
+    pub demotions: u64,
     /// Expired and invalidated entries whose memory was freed.
     pub expirations: u64,
     /// Of flash; `None` without [`crate::CacheBuilder::flash`].
@@ -112,7 +114,8 @@ impl Counts {
             memory_limit_bytes: engine.memory_limit_bytes,
             memory_used_bytes: engine.memory_used_bytes,
             inserts: engine.stored_total,
-            evictions: engine.evictions,
+            evictions: engine.displaced(),
+            demotions: engine.demotions,
             expirations: engine.expired,
             flash,
         }
@@ -150,5 +153,8 @@ mod tests {
     fn evictions_include_those_of_the_index_once() {
         let engine = ebbtide_store::Stats { evictions: 7, index_replaced: 3, ..Default::default() };
         assert_eq!(Counts::default().stats(&engine, None).evictions, 7);
+        let engine = ebbtide_store::Stats { demotions: 4, ..engine };
+        let stats = Counts::default().stats(&engine, None);
+        assert_eq!((stats.evictions, stats.demotions), (11, 4), "entries that flash took left memory, too");
     }
 }

@@ -6,11 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 /// All that only grows.
-fn counters(stats: &Stats) -> [u64; 11] {
+fn counters(stats: &Stats) -> [u64; 12] {
     [
         stats.stored_total,
         stats.evictions,
         stats.index_replaced,
+        stats.demotions,
         stats.expired,
         stats.flushed,
         stats.expired_found,

@@ -141,6 +141,11 @@ fn mean(sum: u64, count: u64) -> f64 {
 }
 
 impl Evictions {
+    /// Objects that made space for others.
+    pub fn for_space(&self) -> u64 {
+        self.space + self.alone + self.memory
+    }
+
     /// Each of them with its name.
     pub fn by_cause(&self) -> [(&'static str, u64); 5] {
         let Self { expired, space, alone, memory, failed } = *self;

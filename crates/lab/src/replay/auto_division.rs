@@ -194,7 +194,7 @@ impl AutoDivision {
         let stats = cache.stats();
         // The density of a pool that is not full is no measure for a full one.
         let is_full =
-            stats.evictions > 0 && stats.memory_used_bytes as f64 >= FULL_SHARE * stats.memory_limit_bytes as f64;
+            stats.displaced() > 0 && stats.memory_used_bytes as f64 >= FULL_SHARE * stats.memory_limit_bytes as f64;
         let with_overhead = stats.live_bytes + stats.items * OBJECT_OVERHEAD_BYTES;
         let density = match is_full {
             true => (with_overhead as f64 / stats.memory_limit_bytes as f64).clamp(0.5, 1.0),

@@ -122,7 +122,7 @@ impl PoolCandidates {
             present: self.candidates.iter().position(|candidate| *candidate == policy)?,
             gets: counts.hits + counts.misses,
             hits: counts.hits,
-            evictions: stats.evictions,
+            evictions: stats.displaced(),
             objects: stats.items,
             model_set: self.started,
             model_gets,

@@ -22,6 +22,7 @@ pub struct ReplayReport {
     pub ops_per_second: f64,
     pub memory_used_bytes: u64,
     pub objects: u64,
+    /// Objects that left memory to make space, also to flash.
     pub evictions: u64,
     pub expired: u64,
     pub memory_limit_bytes: u64,
@@ -71,7 +72,7 @@ pub struct AuditReport {
 }
 
 impl AuditReport {
-    /// With evictions, early misses are no errors, so their counts are left out.
+    /// With objects that left memory, early misses are no errors, so their counts are left out.
     pub(super) fn new(findings: &Findings, evictions: u64) -> Self {
         let known = |number: u64| (evictions == 0).then_some(number);
         Self {

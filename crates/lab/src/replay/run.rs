@@ -222,7 +222,7 @@ fn replay_routed(
         ops_per_second: ratio(counts.requests as f64, played.busy.as_secs_f64()),
         memory_used_bytes: sum(|stats| stats.memory_used_bytes),
         objects: sum(|stats| stats.items),
-        evictions: counted(|stats| stats.evictions),
+        evictions: counted(Stats::displaced),
         expired: counted(|stats| stats.expired),
         memory_limit_bytes: sum(|stats| stats.memory_limit_bytes),
         trace: args.source_name(),
@@ -238,7 +238,7 @@ fn replay_routed(
         time_steps_back: batches.time_steps_back,
         trace_seconds: played.end.as_secs_f64(),
         flash: caches.iter().find_map(Cache::flash_stats).map(|stats| FlashReport::new(&stats)),
-        audit: played.findings.map(|findings| AuditReport::new(&findings, sum(|stats| stats.evictions))),
+        audit: played.findings.map(|findings| AuditReport::new(&findings, sum(Stats::displaced))),
         pools: None,
         decisions: None,
     };

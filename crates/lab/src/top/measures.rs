@@ -164,11 +164,12 @@ type Counted = fn(&StatsSample) -> Option<u64>;
 
 /// Counts by reason, each with the name of its rate in `stats ebbtide`. The reasons of Ebbtide first, then those that
 /// memcached counts, too.
-const REASONS: [(&str, &str, Counted); 8] = [
+const REASONS: [(&str, &str, Counted); 9] = [
     ("evicted: memory was full", "now_evicted_memory_per_second", |s| {
         s.own_number("evictions")?.checked_sub(s.own_number("index_replaced")?)
     }),
     ("evicted: no slot in the index", "now_evicted_index_full_per_second", |s| s.own_number("index_replaced")),
+    ("moved to flash", "now_demoted_per_second", |s| s.own_number("demotions").filter(|count| *count > 0)),
     ("expired", "now_expired_segment_per_second", |s| s.own_number("expired")?.checked_sub(s.own_number("flushed")?)),
     ("flushed", "now_flushed_per_second", |s| s.own_number("flushed")),
     ("evicted", "", |s| s.number("evictions").filter(|_| !s.is_ours())),

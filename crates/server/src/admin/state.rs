@@ -111,6 +111,7 @@ impl AdminState {
             now: GetCounts { gets: now(Window::gets), hits: now(|window| window.totals.get_hits) },
             before,
             evictions_now: now(|window| window.evictions),
+            flash_evictions_now: now(|window| window.flash_evictions),
             evicted_unread_share: recent.evicted.unread_share(),
             refused_for_memory_now: now(|window| window.totals.store_no_memory),
             health: self.shared.cache.flash_health(),
@@ -146,5 +147,11 @@ fn flash(shared: &Shared) -> Option<FlashSnapshot> {
     let in_pages = tier.written.small_pages;
     // The life of a drive follows from recurring writes.
     let drive_writes = DriveWrites { in_sequence: tier.written.recurring() - in_pages, in_pages };
-    Some(FlashSnapshot { drive_writes, health: tier.device.health, dropped_behind: tier.drops.behind, drives: None })
+    Some(FlashSnapshot {
+        drive_writes,
+        health: tier.device.health,
+        dropped_behind: tier.drops.behind,
+        evicted: tier.evictions.for_space(),
+        drives: None,
+    })
 }

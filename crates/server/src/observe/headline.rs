@@ -97,7 +97,10 @@ pub struct Facts {
     /// Of the last minute, as all counts of now, and of a good minute before it.
     pub now: GetCounts,
     pub before: GetCounts,
+    /// Objects that memory lost to make space.
     pub evictions_now: u64,
+    /// Objects that flash lost to make space.
+    pub flash_evictions_now: u64,
     /// Share of sampled evictions of objects without a counted read since their write.
     pub evicted_unread_share: Option<f64>,
     pub refused_for_memory_now: u64,
@@ -106,6 +109,12 @@ pub struct Facts {
     pub unread: Option<UnreadPrefix>,
     pub missed: Option<MissedPrefix>,
     pub sizing: Option<SizeAdvice>,
+}
+
+impl Facts {
+    fn evicts(&self) -> bool {
+        self.evictions_now > 0 || self.flash_evictions_now > 0
+    }
 }
 
 /// The sentence and its level.
@@ -134,7 +143,7 @@ pub fn headline(facts: &Facts) -> (Level, String) {
         return (Level::Unknown, state.to_owned());
     };
     let hits = format!("{} of gets hit", percent(ratio));
-    if let Some(cause) = cause(facts).filter(|_| facts.evictions_now > 0) {
+    if let Some(cause) = cause(facts).filter(|_| facts.evicts()) {
         return (Level::Attention, format!("{hits}. {cause}"));
     }
     if let Some(sizing) = facts.sizing.as_ref().filter(|sizing| helps_much(facts, sizing)) {
@@ -145,7 +154,7 @@ pub fn headline(facts: &Facts) -> (Level, String) {
     }
     match &facts.sizing {
         Some(sizing) => (Level::Good, format!("{hits}; {}", sizing.text)),
-        None if facts.evictions_now == 0 => (Level::Good, format!("{hits}, and nothing is evicted.")),
+        None if !facts.evicts() => (Level::Good, format!("{hits}, and nothing is evicted.")),
         None => (Level::Good, format!("{hits}; too few gets were sampled to say what more memory would give.")),
     }
 }
@@ -212,6 +221,7 @@ fn fall(facts: &Facts) -> Option<String> {
     Some(match cause(facts) {
         Some(cause) => format!("{fell}. {cause}"),
         None if facts.evictions_now > 0 => format!("{fell} while memory is full. See \"Who uses the memory\"."),
+        None if facts.flash_evictions_now > 0 => format!("{fell} while flash is full: give it more space (--flash)."),
         None => format!("{fell}, and nothing is evicted: clients ask for other keys, or values expired."),
     })
 }
@@ -308,6 +318,8 @@ mod tests {
         let read = UnreadPrefix { unread_share: 0.1, ..flood().unwrap() };
         let (_, told) = headline(&Facts { unread: Some(read), evictions_now: 5, ..facts.clone() });
         assert!(told.ends_with("while memory is full. See \"Who uses the memory\"."), "{told}");
+        let (_, told) = headline(&Facts { flash_evictions_now: 5, ..facts.clone() });
+        assert!(told.ends_with("while flash is full: give it more space (--flash)."), "{told}");
         let (_, told) = headline(&facts);
         assert!(told.ends_with("clients ask for other keys, or values expired."), "{told}");
     }

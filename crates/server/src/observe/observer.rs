@@ -415,7 +415,8 @@ mod tests {
     fn a_device_that_fails_is_an_event() {
         let mut observer = Observer::default();
         let look = |health| {
-            Some(FlashSnapshot { drive_writes: DriveWrites::default(), health, dropped_behind: 0, drives: None })
+            let drive_writes = DriveWrites::default();
+            Some(FlashSnapshot { drive_writes, health, dropped_behind: 0, evicted: 0, drives: None })
         };
         for (second, health) in
             [Health::Healthy, Health::Healthy, Health::Degraded, Health::Failed].into_iter().enumerate()
@@ -434,6 +435,7 @@ mod tests {
                 drive_writes: DriveWrites::default(),
                 health: Health::Healthy,
                 dropped_behind,
+                evicted: 0,
                 drives: None,
             };
             observer.observe(Snapshot { flash: Some(look), ..at(second as u64) });

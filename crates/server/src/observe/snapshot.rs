@@ -41,6 +41,8 @@ pub struct FlashSnapshot {
     pub health: Health,
     /// Evicted objects that were lost because the device was behind.
     pub dropped_behind: u64,
+    /// Objects that left flash to make space.
+    pub evicted: u64,
     /// SMART data of the drives, if they were read.
     pub drives: Option<DriveLog>,
 }

@@ -18,7 +18,12 @@ pub const WINDOW_SECONDS: usize = 60;
 pub struct Window {
     pub seconds: f64,
     pub totals: CommandTotals,
+    /// Objects that memory lost to make space.
     pub evictions: u64,
+    /// Objects that left memory for flash.
+    pub demotions: u64,
+    /// Objects that flash lost to make space.
+    pub flash_evictions: u64,
     /// Part of `evictions` for lack of a slot in the index.
     pub index_replaced: u64,
     pub expired: u64,
@@ -42,10 +47,13 @@ impl Window {
     pub fn between(first: &Snapshot, last: &Snapshot) -> Option<Self> {
         let seconds = last.uptime.saturating_sub(first.uptime).as_secs_f64();
         let since = |field: fn(&CounterSnapshot) -> u64| field(&last.cache).saturating_sub(field(&first.cache));
+        let flash = |snapshot: &Snapshot| snapshot.flash.map_or(0, |flash| flash.evicted);
         (seconds > 0.0).then(|| Self {
             seconds,
             totals: last.totals.since(&first.totals),
             evictions: since(|cache| cache.evictions),
+            demotions: since(|cache| cache.demotions),
+            flash_evictions: flash(last).saturating_sub(flash(first)),
             index_replaced: since(|cache| cache.index_replaced),
             expired: since(|cache| cache.expired),
             flushed: since(|cache| cache.flushed),

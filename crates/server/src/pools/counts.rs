@@ -87,7 +87,10 @@ pub struct PoolTotals {
     /// Writes refused for lack of memory.
     pub refused: u64,
     pub stored: u64,
+    /// Objects that were lost to make space.
     pub evictions: u64,
+    /// Objects that left memory to make space, and that flash took.
+    pub demotions: u64,
     /// Of objects without a counted read since their write.
     pub unread_evictions: u64,
     pub expired: u64,
@@ -124,6 +127,7 @@ impl PoolTotals {
             refused: self.refused.saturating_sub(baseline.refused),
             stored: self.stored.saturating_sub(baseline.stored),
             evictions: self.evictions.saturating_sub(baseline.evictions),
+            demotions: self.demotions.saturating_sub(baseline.demotions),
             unread_evictions: self.unread_evictions.saturating_sub(baseline.unread_evictions),
             expired: self.expired.saturating_sub(baseline.expired),
         }

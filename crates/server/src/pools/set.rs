@@ -188,9 +188,9 @@ impl PoolSet {
         let count = |class: u32, counts: &PoolCounts, stats: &Stats| {
             let gets = if class == 1 { of_default } else { counts.gets() };
             let refused = if self.is_single() { totals.store_no_memory } else { counts.refused() };
-            let Stats { stored_total: stored, evictions, expired, .. } = *stats;
+            let Stats { stored_total: stored, evictions, demotions, expired, .. } = *stats;
             let unread_evictions = counts.evicted.unread();
-            let totals = PoolTotals { gets, refused, stored, evictions, unread_evictions, expired };
+            let totals = PoolTotals { gets, refused, stored, evictions, demotions, unread_evictions, expired };
             (totals, totals.since(&lock(&counts.baseline)))
         };
         let read = |entry: &PoolEntry| {
@@ -274,6 +274,7 @@ impl PoolSet {
             sum.stored_total += counters.stored_total;
             sum.evictions += counters.evictions;
             sum.index_replaced += counters.index_replaced;
+            sum.demotions += counters.demotions;
             sum.expired += counters.expired;
             sum.flushed += counters.flushed;
         }

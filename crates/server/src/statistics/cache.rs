@@ -5,7 +5,7 @@ use super::{Readings, Row, row};
 
 #[rustfmt::skip]
 pub const CACHE: &[Row<Readings>] = &[
-    row("", Gauge("ebbtide_items", "Objects in the index."), "", |r| r.cache.items.into()),
+    row("", Gauge("ebbtide_items", "Objects in memory."), "", |r| r.cache.items.into()),
     row("memory_limit_bytes", Gauge("ebbtide_memory_limit_bytes", "The memory limit (-m)."), "memory.limit_bytes", |r| r.cache.memory_limit_bytes.into()),
     row("memory_used_bytes", Gauge("ebbtide_memory_used_bytes", "All but the free segments."), "memory.used_bytes", |r| r.cache.memory_used_bytes.into()),
     row("live_bytes", GaugeBy("ebbtide_memory_bytes", "The memory limit by what it is used for.", "use=live"), "memory.live_bytes", |r| r.segments.live_bytes.into()),
@@ -29,11 +29,12 @@ pub const CACHE: &[Row<Readings>] = &[
     row("items", None, "items", |r| r.cache.items.into()),
     row("stored_total", None, "", |r| r.cache.stored_total.into()),
     row("evictions", None, "evictions.total", |r| r.cache.evictions.into()),
+    row("demotions", Counter("ebbtide_demotions_total", "Objects that left memory to make space, and that flash took or had."), "demotions.total", |r| r.cache.demotions.into()),
     row("index_replaced", None, "", |r| r.cache.index_replaced.into()),
     row("index_split_waits", Counter("ebbtide_index_split_waits_total", "Writes that waited for another one to split buckets of the index."), "", |r| r.cache.index_split_waits.into()),
     row("expired", None, "expirations.total", |r| r.cache.expired.into()),
     row("flushed", None, "", |r| r.cache.flushed.into()),
-    row("", CounterBy("ebbtide_evictions_total", "Objects that were alive and had to go, by reason.", "reason=memory"), "evictions.by_reason.memory", |r| r.cache.evictions.saturating_sub(r.cache.index_replaced).into()),
+    row("", CounterBy("ebbtide_evictions_total", "Objects that were alive and were lost to make space, by reason; without those that flash took.", "reason=memory"), "evictions.by_reason.memory", |r| r.cache.evictions.saturating_sub(r.cache.index_replaced).into()),
     row("", And("reason=index_full"), "evictions.by_reason.index_full", |r| r.cache.index_replaced.into()),
     row("", CounterBy("ebbtide_expirations_total", "Dead objects whose memory was taken back, by reason.", "reason=segment"), "expirations.by_reason.segment", |r| r.cache.expired.saturating_sub(r.cache.flushed).into()),
     row("", And("reason=flushed"), "expirations.by_reason.flushed", |r| r.cache.flushed.into()),

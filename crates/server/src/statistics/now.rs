@@ -22,6 +22,7 @@ pub const NOW: &[Row<Recent>] = &[
     row("now_evicted_per_second", None, "now.evictions_per_second.all", |r| r.per_second(|w| w.evictions).into()),
     row("now_evicted_memory_per_second", None, "now.evictions_per_second.memory", |r| r.per_second(|w| w.evictions.saturating_sub(w.index_replaced)).into()),
     row("now_evicted_index_full_per_second", None, "now.evictions_per_second.index_full", |r| r.per_second(|w| w.index_replaced).into()),
+    row("now_demoted_per_second", None, "now.demotions_per_second.all", |r| r.per_second(|w| w.demotions).into()),
     row("now_expired_per_second", None, "now.expirations_per_second.all", |r| r.per_second(|w| w.expired).into()),
     row("now_expired_segment_per_second", None, "now.expirations_per_second.segment", |r| r.per_second(|w| w.expired.saturating_sub(w.flushed)).into()),
     row("now_flushed_per_second", None, "now.expirations_per_second.flushed", |r| r.per_second(|w| w.flushed).into()),

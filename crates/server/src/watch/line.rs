@@ -145,12 +145,17 @@ pub fn deleted(line: &mut Vec<u8>, key: &[u8], command: DeleteCommand, length: u
     write_to!(line, " cmd={command} clsid=1 size={length}");
 }
 
+/// `type=extwrite` is memcached's word for an object that went to flash. There it tells the bucket, and not the size.
 pub fn eviction(line: &mut Vec<u8>, removal: &Removal<'_>) {
-    modify(line, "eviction", removal.key());
+    modify(line, if removal.is_demoted() { "extwrite" } else { "eviction" }, removal.key());
     let fetched = if removal.is_unread() { "no" } else { "yes" };
     let ttl = removal.ttl().map_or(-1, |ttl| ttl.as_secs() as i64);
     let (idle, length) = (removal.idle().as_secs(), removal.len());
-    write_to!(line, " fetch={fetched} ttl={ttl} la={idle} clsid=1 size={length}");
+    write_to!(line, " fetch={fetched} ttl={ttl} la={idle} clsid=1");
+    match removal.is_demoted() {
+        true => write_to!(line, " bucket=0"),
+        false => write_to!(line, " size={length}"),
+    }
 }
 
 /// `reason` for a connection that is closed, none for a new one. `peer` is the name that `stats conns` shows.

@@ -116,18 +116,20 @@ impl Store {
         if !self.is_live(&item, moment) || !take(&present) {
             return;
         }
-        if self.generation.load(Ordering::Acquire) != generation || !self.is_live(&item, moment) {
+        let is_demoted = self.generation.load(Ordering::Acquire) == generation && self.is_live(&item, moment);
+        if !is_demoted {
             // As in `demote`: the flush may have invalidated all copies before this one was made.
             self.lower_tier.get().map(|tier| tier.remove(seen.key()));
         }
         let unlinked = self.footprint(place.slot);
-        let notice = self.prepare_removal_notice(participant, place.slot, control, true);
+        let notice = self.prepare_removal_notice(participant, place.slot, control, is_demoted);
         pair.remove(&place);
         self.account_unlinked(&unlinked);
         drop(pair);
         self.retire_body(&unlinked);
         self.counters.unlink(participant.number());
-        self.counters.add(participant.number(), Counter::Evicted, 1);
+        let counter = if is_demoted { Counter::Demoted } else { Counter::Evicted };
+        self.counters.add(participant.number(), counter, 1);
         if let Some(notice) = notice {
             self.notify_removed(notice, Cause::Memory, moment);
         }

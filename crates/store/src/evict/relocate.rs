@@ -13,6 +13,13 @@ use crate::store::Store;
 use crate::sync::Ordering;
 use crate::time::Moment;
 
+/// The state in which an item leaves the index for want of memory, or for being dead.
+pub(super) struct Departure {
+    pub was_live: bool,
+    /// The lower tier has a copy of it now.
+    pub is_demoted: bool,
+}
+
 impl Store {
     /// Copies an item to `to`, which the caller owns, and points its slot there. False if the item is not in the index
     /// any more, or was flushed before the segment of `to` was opened, where it would be present again.
@@ -91,15 +98,16 @@ impl Store {
         &self,
         participant: &Participant,
         item: &ItemAt,
-        was_live: bool,
+        departure: Departure,
         notice: Option<RemovalNotice>,
         moment: Moment,
     ) {
         let thread = participant.number();
-        let (cause, counter) = match was_live {
-            true => (Cause::Memory, Counter::Evicted),
-            false if self.was_flushed(item) => (Cause::Flushed, Counter::Flushed),
-            false => (Cause::Expired, Counter::Expired),
+        let (cause, counter) = match departure {
+            Departure { was_live: true, is_demoted: true } => (Cause::Memory, Counter::Demoted),
+            Departure { was_live: true, .. } => (Cause::Memory, Counter::Evicted),
+            _ if self.was_flushed(item) => (Cause::Flushed, Counter::Flushed),
+            _ => (Cause::Expired, Counter::Expired),
         };
         self.counters.unlink(thread);
         self.counters.add(thread, counter, 1);
@@ -122,7 +130,7 @@ impl Store {
         drop(pair);
         self.account_unlinked(&unlinked);
         self.retire_body(&unlinked);
-        self.note_unlinked(participant, item, is_live, notice, moment);
+        self.note_unlinked(participant, item, Departure { was_live: is_live, is_demoted }, notice, moment);
         self.settle_lower_tier(moment);
         if is_live {
             let header = self.segments.header(item.at.segment());

@@ -2,6 +2,7 @@
 //! copy. The protocol, and why it loses nothing, is in `docs/concurrency.md`, Claims.
 
 use super::maintenance::Progress;
+use super::relocate::Departure;
 use super::state::MoveSteps;
 use crate::epoch::Participant;
 use crate::item::{FIRST_BODY_OFFSET, ItemAt, Kind};
@@ -225,7 +226,7 @@ impl Store {
         self.account_unlinked(&unlinked);
         drop(pair);
         self.retire_body(&unlinked);
-        self.note_unlinked(participant, &item, is_live, notice, moment);
+        self.note_unlinked(participant, &item, Departure { was_live: is_live, is_demoted }, notice, moment);
         self.settle_lower_tier(moment);
         true
     }

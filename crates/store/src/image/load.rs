@@ -3,7 +3,7 @@
 use super::checked::{CheckedSegments, SegmentRecord};
 use super::slot_counts::SlotCounts;
 use super::words::Take;
-use super::{MAGIC, VERSION, state_of_word};
+use super::{MAGIC, VERSION, VERSION_WITHOUT_DEMOTED, state_of_word};
 use crate::budget::PageRule;
 use crate::engine_memory::EngineMemory;
 use crate::error::Error;
@@ -84,7 +84,7 @@ impl Head {
             return Err(ImageError::Foreign("it is not the image of a store".to_owned()));
         }
         let version = take.u32()?;
-        if version != VERSION {
+        if ![VERSION, VERSION_WITHOUT_DEMOTED].contains(&version) {
             return Err(ImageError::Foreign(format!("it has format {version}, this version reads format {VERSION}")));
         }
         let (segment_size, seed, hash) = (take.u32()?, take.u64()?, take.u64()?);
@@ -97,7 +97,7 @@ impl Head {
         let (now_ms, quantum) = (take.u64()?, (take.u32()?, take.u32()?));
         let (generation, flush_at_ms, last_stamp) = (take.u64()?, take.u64()?, take.u64()?);
         let mut counters = Vec::new();
-        for _ in 0..Counters::count() {
+        for _ in 0..Counters::count() - usize::from(version == VERSION_WITHOUT_DEMOTED) {
             counters.push(take.u64()?);
         }
         let (history_kind, words) = (take.u32()?, take.u32()?);

@@ -4,7 +4,7 @@
 //! image     head | segment, segment, ... | end | buckets
 //! head      magic 8 B | version u32 | segment size u32 | seed u64 | hash of the magic u64 | memory of the layout u64 |
 //!           its maximum u64 | memory u64 | limit u32 | withheld u32 | split word u64 | paid buckets u64 | now ms u64 |
-//!           quantum u32 | quantum ms u32 | generation u64 | flush at ms u64 | last stamp u64 | 13 counters u64 |
+//!           quantum u32 | quantum ms u32 | generation u64 | flush at ms u64 | last stamp u64 | 14 counters u64 |
 //!           kind of history u32 | words of history u32, and those u64 | frames u32, and the number of each u32
 //! segment   number u32 | state u8 | shift u8 | rounds u8 | 0 u8 | TTL bucket u32 | link u32 | origin s u64 |
 //!           generation u64 | opened ms u64 | stamp u64 | owner hash u64 | write offset u32 | written items u32 |
@@ -39,7 +39,9 @@ use crate::segment::{SegmentId, State};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 
 const MAGIC: [u8; 8] = *b"EBBSTORE";
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
+/// A format that is read, too: it has no count of demoted objects, which is the last of the counters.
+const VERSION_WITHOUT_DEMOTED: u32 = 8;
 
 /// The states that an image can tell of.
 fn state_of_word(word: u8) -> Option<State> {

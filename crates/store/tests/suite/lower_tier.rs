@@ -130,7 +130,10 @@ fn evicted_items_return_from_the_lower_tier() {
     for number in 0..20_000u32 {
         tiers.write(&participant, &number.to_le_bytes(), &[7; 200], Ttl::Never, Mode::Set, 1000);
     }
-    assert!(tiers.copies.demoted.load(Ordering::Relaxed) > 10_000);
+    let (demoted, stats) = (tiers.copies.demoted.load(Ordering::Relaxed), tiers.store.stats());
+    assert!(demoted > 10_000);
+    assert_eq!((stats.demotions, stats.evictions, stats.index_replaced), (demoted, 0, 0), "nothing is lost");
+    assert_eq!((stats.items + stats.demotions, tiers.store.counter_snapshot().demotions), (20_000, demoted));
     for number in 0..20_000u32 {
         assert_eq!(tiers.get(&participant, &number.to_le_bytes(), 1000), Some(vec![7; 200]), "{number}");
     }
@@ -388,4 +391,71 @@ fn a_copy_has_no_token_of_later_values() {
         assert_ne!(later.join().unwrap(), store.invalid_token());
     });
     assert_eq!(store.token_of_copy(key, hash, named(1), 1000), None, "the store has a value");
+}
+
+/// A tier that takes every other item, and counts those that it declines.
+#[derive(Default)]
+struct Choosy {
+    offered: AtomicU64,
+    declined: AtomicU64,
+}
+
+struct SharedChoosy(Arc<Choosy>);
+
+impl LowerTier for SharedChoosy {
+    fn demote(&self, _item: &Item<'_>, _now_ms: u64) -> bool {
+        let is_taken = self.0.offered.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+        self.0.declined.fetch_add(u64::from(!is_taken), Ordering::Relaxed);
+        is_taken
+    }
+
+    fn settle(&self, _now_ms: u64) {}
+
+    fn is_current(&self, _copy: LowerCopy) -> bool {
+        false
+    }
+
+    fn remove(&self, _key: &[u8]) -> bool {
+        false
+    }
+
+    fn flush(&self, advance: &mut dyn FnMut()) {
+        advance();
+    }
+}
+
+#[test]
+fn declined_items_alone_count_as_evicted() {
+    let store = Store::new(Options { memory_bytes: 1 << 20, value_bytes_max: 1 << 10, ..Options::default() }).unwrap();
+    let tier = Arc::new(Choosy::default());
+    store.set_lower_tier(Box::new(SharedChoosy(Arc::clone(&tier))));
+    let told: Arc<[AtomicU64; 2]> = Arc::default();
+    let counts = Arc::clone(&told);
+    assert!(
+        store.on_removal(move |removed| _ = counts[usize::from(removed.is_demoted)].fetch_add(1, Ordering::Relaxed))
+    );
+    let participant = store.participate();
+    // The index is small when the short items arrive, and must grow in a full memory: some are replaced there.
+    for number in 0..40_000u32 {
+        let (key, value) = (number.to_le_bytes(), if number < 2000 { &[7; 1000][..] } else { &[7] });
+        let write = Write {
+            key: &key,
+            hash: store.hash(&key),
+            value,
+            flags: 0.into(),
+            ttl: Ttl::Never,
+            mode: Mode::Set,
+            token: None,
+        };
+        while store.write(&participant, &write, 1000).is_err() {
+            store.evict(&participant, 1000);
+        }
+    }
+    let (offered, declined) = (tier.offered.load(Ordering::Relaxed), tier.declined.load(Ordering::Relaxed));
+    let stats = store.stats();
+    assert!(declined > 500, "{stats:?}");
+    assert_eq!((stats.evictions, stats.demotions, stats.displaced()), (declined, offered - declined, offered));
+    assert_eq!(told.each_ref().map(|count| count.load(Ordering::Relaxed)), [declined, offered - declined]);
+    let snapshot = store.counter_snapshot();
+    assert_eq!((snapshot.evictions, snapshot.demotions, snapshot.displaced()), (declined, offered - declined, offered));
 }

@@ -203,7 +203,8 @@ function accept({ overview, history }) {
   showSparks(live.points, overview.time_unix_ms);
   showHeadline(overview);
   drawCharts();
-  showMemory(overview.memory, overview.now.evictions_per_second.all);
+  const { evictions_per_second: evicted, demotions_per_second: demoted } = overview.now;
+  showMemory(overview.memory, evicted.all === null ? null : evicted.all + demoted.all);
   showDivision(overview);
   showReasons(overview);
   showHotKeys(overview.hot_keys ?? [], overview.hot_keys_hidden);

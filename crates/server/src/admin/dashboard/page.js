@@ -53,7 +53,8 @@ const MEMORY_PARTS = [
 // From this share of the memory on dead bytes cost hits when objects are evicted.
 const MUCH_DEAD = 0.2;
 
-// Whether dead memory is bad, and what to do. `evicted`: evictions a second; null where they are not known.
+// Whether dead memory is bad, and what to do. `evicted`: objects that leave memory in a second, also for
+// flash; null where they are not known.
 function deadAdvice(share, evicted) {
   if (share < MUCH_DEAD || evicted === 0) return "not bad: it is reused before an object is evicted, nothing to do";
   if (evicted === null) return "reused before an object is evicted";

@@ -29,3 +29,21 @@ fn a_store_and_its_image_always_agree() {
         }
     }
 }
+
+#[test]
+fn an_image_without_demotions_is_loaded() {
+    let store = Arc::new(Store::new(options(Policy::S3Fifo)).unwrap());
+    let participant = store.participate();
+    let now_ms = churn(&store, &participant, &mut Random::new(8), START_MS, 20_000);
+    let (loaded, _) = load(Policy::S3Fifo, &of_format_8(image(&store, &participant, now_ms))).unwrap();
+    let loaded = Arc::new(loaded);
+    let reader = loaded.participate();
+    loaded.verify(&reader, now_ms);
+    assert!(entries(&loaded, &reader, now_ms) == entries(&store, &participant, now_ms));
+    let (old, new) = (store.stats(), loaded.stats());
+    assert!(old.segments_compacted > 0, "the counter before the one that is missing: {old:?}");
+    assert_eq!(
+        (new.evictions, new.stored_total, new.segments_compacted, new.demotions),
+        (old.evictions, old.stored_total, old.segments_compacted, 0)
+    );
+}
