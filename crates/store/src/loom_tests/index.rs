@@ -28,6 +28,12 @@ impl Keys {
         Self::with_hashes(hashes)
     }
 
+    /// As `new`, of keys with one tag, so that a lookup reads each slot.
+    fn of_one_tag(candidates: &[(usize, usize)], tag: u64) -> Self {
+        let split = Split::new(2, 0);
+        Self::with_hashes(candidates.iter().map(|pair| hash_for(split, *pair, None, tag)).collect())
+    }
+
     pub fn with_hashes(hashes: Vec<u64>) -> Self {
         let index = Index::new(2, 8, crate::mapping::Pages::Huge).expect("a model needs no mapping");
         index.pay_for(4);
@@ -167,6 +173,25 @@ fn a_displaced_key_is_never_missed() {
             assert!(keys.find(0).is_some(), "key 0 is always there");
             writer.join().unwrap();
             assert_eq!(keys.find(0).map(|found| found.0), Some(2));
+            keys.verify(&[0, 1, 2, 3, 4]);
+        });
+    }
+}
+
+/// As before, with keys of one tag; empty slots have the tag 0, too.
+#[test]
+fn displaced_keys_of_one_tag_are_found() {
+    for leaver in [(0, 2), (2, 0)] {
+        model(2, move || {
+            let keys = Keys::of_one_tag(&[leaver, (0, 0), (1, 1), (1, 1), (0, 1), (2, 2), (2, 2)], 0);
+            keys.put_beside(&[5, 6], &[0, 1, 2, 3]);
+            let keys = Arc::new(keys);
+            let writer = {
+                let keys = Arc::clone(&keys);
+                thread::spawn(move || assert_eq!(keys.put(4, 0), Placement::Displaced))
+            };
+            assert!(keys.find(0).is_some(), "key 0 is always there");
+            writer.join().unwrap();
             keys.verify(&[0, 1, 2, 3, 4]);
         });
     }
