@@ -362,6 +362,27 @@ def test_a_mark_of_a_flush_outlives_a_restart(browser, tmp_path):
         browser.get("about:blank")
 
 
+# The layout of the nodes under a long verdict: lines of each address, verdicts that are narrower than wanted, the width
+# of the page, and how much of the table is outside of it.
+FLEET_WIDTHS = """
+const rows = [...document.getElementById("nodes").tBodies[0].rows];
+const tops = (cell) => {
+  const range = document.createRange();
+  range.selectNodeContents(cell);
+  return new Set([...range.getClientRects()].map((line) => line.top)).size;
+};
+for (const row of rows) row.cells[1].textContent = "74.2 % of gets hit. 100 % of the evicted objects leave unread: give them a shorter TTL.";
+const widths = rows.map((row) => row.cells[1].getBoundingClientRect().width);
+const scroll = document.querySelector("#nodes").parentNode;
+return {
+  lines: rows.map((row) => tops(row.cells[0])),
+  narrow: widths.filter((width) => width < arguments[0]),
+  page: document.documentElement.scrollWidth,
+  hidden: scroll.scrollWidth - scroll.clientWidth,
+};
+"""
+
+
 def test_a_fleet_shows_each_node_and_one_that_hangs(browser, tmp_path):
     admins = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     page = f"127.0.0.1:{free_port()}"
@@ -377,6 +398,9 @@ def test_a_fleet_shows_each_node_and_one_that_hangs(browser, tmp_path):
             seen.until(lambda: items() == ["3", "1"], "the items of both")
             assert seen.api("fleet")["skew"]["items"] == 1.5
             assert [row[0] for row in seen.rows("nodes")] == admins
+            for width, wanted in [(1400, 400), (390, 300)]:
+                seen.emulate("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+                assert seen.script(FLEET_WIDTHS, wanted) == {"lines": [1, 1], "narrow": [], "page": width, "hidden": 0}, width
             second.stop_threads()
             try:
                 seen.until(lambda: "Does not answer since" in seen.rows("nodes")[1][1], "that one is silent")

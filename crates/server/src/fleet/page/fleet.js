@@ -53,9 +53,12 @@ function showRows(nodes) {
 
 function newRow(body) {
   const line = body.insertRow();
+  // On a phone rows are grids; without a role they would be no rows any more.
+  line.setAttribute("role", "row");
   for (const head of byId("nodes").tHead.rows[0].cells) {
     const cell = document.createElement(line.cells.length === 0 ? "th" : "td");
     if (line.cells.length === 0) cell.scope = "row";
+    cell.setAttribute("role", line.cells.length === 0 ? "rowheader" : "cell");
     cell.className = head.className;
     line.append(cell);
   }
