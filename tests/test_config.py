@@ -71,10 +71,10 @@ def test_a_toml_file_starts_a_server(folder):
 def test_mistakes_in_files_are_named_with_their_line(folder):
     file = folder / "file"
     for flag, text, line, code, part in (
-        ("--flags-file", "-m 64\n-Q\n", 2, 1, "-Q"),
+        ("--flags-file", "-m 64\n-Q\n", 2, 78, "-Q"),
         ("--flags-file", "-m 64\n\n-p 70000\n", 3, 64, "-p 70000"),
-        ("--config", "port = 11211\nfrob = 1\n", 2, 1, "frob"),
-        ("--config", "port = \n", 1, 1, ""),
+        ("--config", "port = 11211\nfrob = 1\n", 2, 78, "frob"),
+        ("--config", "port = \n", 1, 78, ""),
         ("--config", "[extended]\nproxy_config = 'f'\n", 2, 64, "proxy"),
     ):
         file.write_text(text)

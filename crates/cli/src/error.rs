@@ -23,13 +23,16 @@ pub enum Error {
     /// A file or directory cannot be created: exit code 73 (EX_CANTCREAT).
     #[error("{0}")]
     CannotCreate(String),
+    /// An unknown or malformed line of a settings file: exit code 78 (EX_CONFIG).
+    #[error("{0}")]
+    Configuration(String),
 }
 
 impl Error {
-    /// The error with its place in a file.
+    /// The error with its place in a settings file.
     pub fn at(self, place: &str) -> Self {
         match self {
-            Self::Illegal(text) => Self::Illegal(format!("{place}: {text}")),
+            Self::Illegal(text) | Self::Configuration(text) => Self::Configuration(format!("{place}: {text}")),
             Self::Usage(text) => Self::Usage(format!("{place}: {text}")),
             Self::Limit(text) => Self::Limit(format!("{place}: {text}")),
             Self::System(text) => Self::System(format!("{place}: {text}")),
@@ -46,6 +49,7 @@ impl Error {
             Self::NoUser(_) => 67,
             Self::System(_) => 71,
             Self::CannotCreate(_) => 73,
+            Self::Configuration(_) => 78,
         })
     }
 }

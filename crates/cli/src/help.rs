@@ -71,9 +71,10 @@ pub fn usage(is_long: bool) -> String {
     text.push_str("\nKnown to memcached and without a meaning here:\n");
     wrapped(&silent.join(" "), WIDTH - 2).iter().for_each(|line| text.push_str(&format!("  {line}\n")));
     text.push_str("\nExit codes of the server: 0 done, 1 a malformed flag, 64 a value outside of its\n");
-    text.push_str("limits, 67 no such user, 71 refused by the system. Of a command: 0 done, 1 the\n");
-    text.push_str("answer is no, 2 a malformed argument, 66 no such trace or none that can be read,\n");
-    text.push_str("73 a file cannot be created, 74 a file or a server failed.\n");
+    text.push_str("limits, 67 no such user, 71 refused by the system, 78 a malformed line of a\n");
+    text.push_str("settings file. Of a command: 0 done, 1 the answer is no, 2 no such command or a\n");
+    text.push_str("malformed argument, 66 no such trace or none that can be read, 73 a file cannot\n");
+    text.push_str("be created, 74 a file or a server failed.\n");
     text
 }
 

@@ -18,16 +18,17 @@ mod process;
 mod serve;
 mod similar;
 mod startup;
+mod words;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 use ebbtide_server::ebbtide::message;
 
 use config::Request;
 use error::Error;
+use words::Word;
 
 fn main() -> ExitCode {
     let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -51,29 +52,20 @@ fn main() -> ExitCode {
 
 /// Runs the command that the words name, or the server.
 fn answer(args: &mut Vec<OsString>) -> Result<ExitCode, Error> {
-    let second = args.get(1).and_then(|word| word.to_str()).map(str::to_owned);
-    match args.first().and_then(|word| word.to_str()) {
-        Some("help") => match second.as_deref() {
-            None | Some("serve") => show(&help::usage(true)),
-            Some("version") => show(&help::version()),
-            Some("completions") => show("ebbtide completions SHELL prints completions for bash, zsh, fish or elvish"),
-            Some("help") => show("ebbtide help [COMMAND] shows the help of the server, or of a command"),
-            Some("man") => show("ebbtide man DIRECTORY writes a man page for the server and for each command"),
-            Some(other) => {
-                let hint = similar::hint(other, commands::all());
-                return Err(Error::Usage(format!("help {other}: not a command; `ebbtide -h` lists them{hint}")));
-            }
-        },
-        Some("version") => show(&help::version()),
-        Some("completions") => manual::completions(second.as_deref())?,
-        Some("man") => manual::pages(second.as_deref().map(Path::new))?,
-        Some("serve") => {
-            args.remove(0);
-            return server(args);
-        }
-        _ => return server(args),
+    let text: Vec<String> = args.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let (name, rest) = text.split_first().map_or(("", &[][..]), |(name, rest)| (name.as_str(), rest));
+    if let Some(word) = Word::named(name) {
+        word.run(&rest.iter().map(String::as_str).collect::<Vec<_>>())?;
+        return Ok(ExitCode::SUCCESS);
     }
-    Ok(ExitCode::SUCCESS)
+    if name == "serve" {
+        args.remove(0);
+    } else if !name.trim().is_empty() && !name.starts_with('-') {
+        let hint = similar::hint(name, commands::all());
+        let reason = format!("{name}: not a command or flag; `ebbtide -h` lists both{hint}");
+        return Err(Error::Usage(reason));
+    }
+    server(args)
 }
 
 fn server(args: &[OsString]) -> Result<ExitCode, Error> {

@@ -17,6 +17,7 @@ use crate::flags::{self, DEFAULT_PORT, Settings};
 use crate::listeners::Addresses;
 use crate::notify::Supervisor;
 use crate::process::{self, PidFile};
+use crate::startup::Derived;
 use crate::{daemon, listeners, startup};
 
 /// Serves until a signal or a client that may ends it. `pools` reads the pools of the settings again.
@@ -97,7 +98,8 @@ fn announce(settings: &Settings, options: &ServerOptions, cache: &Cache, exposur
     }
     message!("{}", startup::summary(settings, options, cache));
     if settings.verbosity > 0 {
-        startup::settings_table(settings, options.admin).iter().for_each(|row| message!("  {row}"));
+        let derived = Derived::new(options, cache);
+        startup::settings_table(settings, derived).iter().for_each(|row| message!("  {row}"));
     }
 }
 

@@ -101,17 +101,43 @@ fn is_user_ignored(settings: &Settings) -> bool {
     settings.user.as_deref().is_some_and(|user| !process::is_root() && !process::is_user(user))
 }
 
-/// A line for each setting: flag, value, and where that is from. The default of `--admin` depends on the ports.
-pub fn settings_table(settings: &Settings, admin: Option<Admin>) -> Vec<String> {
-    let admin = admin.map_or("off".to_owned(), |admin| admin.address.to_string());
-    let is_told = |flag: &&Flag| !flag.is_hidden() && !flag.is_question() && flag.long != "check";
-    FLAGS.iter().filter(is_told).flat_map(|flag| rows(settings, flag, &admin)).collect()
+/// Defaults that depend on other settings or on the machine.
+#[derive(Clone, Copy, Default)]
+pub struct Derived {
+    pub admin: Option<Admin>,
+    /// Bytes of values in a segment.
+    pub segment_bytes: u64,
 }
 
-fn rows(settings: &Settings, flag: &Flag, admin: &str) -> Vec<String> {
+impl Derived {
+    pub fn new(options: &ServerOptions, cache: &Cache) -> Self {
+        // A segment is a 64th part longer than the bytes of values for which it is made.
+        Self { admin: options.admin, segment_bytes: cache.stats().segment_bytes / 65 * 64 }
+    }
+
+    fn default_text(self, flag: &Flag) -> Option<String> {
+        match flag.long {
+            "admin" => Some(self.admin.map_or("off".to_owned(), |admin| admin.address.to_string())),
+            "threads" => Some(Settings::default().threads.to_string()),
+            "segment-size" => Some(match self.segment_bytes {
+                bytes if bytes % (1 << 20) == 0 => format!("{}m", bytes >> 20),
+                bytes => format!("{}k", bytes >> 10),
+            }),
+            _ => flag.default_text(),
+        }
+    }
+}
+
+/// A line for each setting: flag, value, and where that is from.
+pub fn settings_table(settings: &Settings, derived: Derived) -> Vec<String> {
+    let is_told = |flag: &&Flag| !flag.is_hidden() && !flag.is_question() && flag.long != "check";
+    FLAGS.iter().filter(is_told).flat_map(|flag| rows(settings, flag, derived)).collect()
+}
+
+fn rows(settings: &Settings, flag: &Flag, derived: Derived) -> Vec<String> {
     let given: Vec<_> = settings.origins.iter().filter(|origin| origin.flag == flag.long).collect();
     if given.is_empty() {
-        let default = if flag.long == "admin" { Some(admin.to_owned()) } else { flag.default_text() };
+        let default = derived.default_text(flag);
         return default.map(|value| format!("--{} {value} (default)", flag.long)).into_iter().collect();
     }
     let ignored = if flag.long == "user" && is_user_ignored(settings) { "; ignored" } else { "" };

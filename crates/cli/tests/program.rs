@@ -24,16 +24,41 @@ fn each_listed_command_has_its_own_help() {
         .filter(|word| !word.starts_with('['))
         .collect();
     assert!(["replay", "bench", "man"].iter().all(|command| commands.contains(command)), "{commands:?}");
-    for command in commands.into_iter().filter(|&command| command != "version") {
-        let help = ebbtide(&["help", command]);
-        assert!(help.status.success() && text(&help.stdout).contains(command), "help {command}: {help:?}");
+    for command in commands {
+        for words in [["help", command], [command, "-h"], [command, "--help"]] {
+            let help = ebbtide(&words);
+            let told = text(&help.stdout).contains(&format!("ebbtide {command}"));
+            assert!(help.status.success() && told, "{words:?}: {help:?}");
+        }
+    }
+}
+
+#[test]
+fn words_that_begin_with_a_dash_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for words in [["man", "-x"], ["man", "--frob"], ["completions", "--frob"], ["help", "--frob"], ["version", "more"]]
+    {
+        let refused = Command::new(env!("CARGO_BIN_EXE_ebbtide")).args(words).current_dir(&folder).output().unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{words:?}");
+        assert!(text(&refused.stderr).contains(&format!("leave {} out", words[1])), "{words:?}: {refused:?}");
+    }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "a page was written");
+}
+
+#[test]
+fn the_table_of_settings_has_values_only() {
+    let check = ebbtide(&["--check", "-m", "64"]);
+    let table: Vec<&str> = text(&check.stdout).lines().filter_map(|line| line.strip_prefix("set")).collect();
+    let threads = std::thread::available_parallelism().map_or(4, |cores| cores.get().min(4));
+    for wanted in ["--segment-size 64k (default)".to_owned(), format!("--threads {threads} (default)")] {
+        assert!(table.iter().any(|row| row.trim() == wanted), "{wanted}: {table:?}");
     }
 }
 
 #[test]
 fn an_unknown_command_is_refused_by_name() {
     let refused = ebbtide(&["replya"]);
-    assert!(!refused.status.success() && refused.stdout.is_empty());
+    assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(2), ""));
     let message = text(&refused.stderr);
     assert!(message.contains("replya") && message.contains("did you mean replay?"), "{message}");
 }
@@ -59,7 +84,17 @@ fn exit_codes_say_why_a_command_failed() {
     let (trace, text, absent) = (path("trace.csv"), path("text"), path("absent/out.csv"));
     std::fs::write(&trace, "timestamp_s,key_id,key_size,value_size,op,ttl_s\n0,1,8,9,get,0\n").unwrap();
     std::fs::write(&text, "no trace\n").unwrap();
+    let (key, value, flag) = (path("key.toml"), path("value.toml"), path("flags"));
+    std::fs::write(&key, "frob = 1\n").unwrap();
+    std::fs::write(&value, "port = 70000\n").unwrap();
+    std::fs::write(&flag, "--frob\n").unwrap();
     for (words, code) in [
+        (vec!["--frob"], 1),
+        (vec!["replya"], 2),
+        (vec!["--config", &key], 78),
+        (vec!["--flags-file", &flag], 78),
+        (vec!["--config", &value], 64),
+        (vec!["--config", &path("none")], 71),
         (vec!["help", "frob"], 2),
         (vec!["completions", "tcsh"], 2),
         (vec!["man"], 2),
@@ -76,6 +111,22 @@ fn exit_codes_say_why_a_command_failed() {
         let done = ebbtide(&words);
         assert_eq!(done.status.code(), Some(code), "{words:?}: {}", self::text(&done.stderr));
     }
+}
+
+#[test]
+fn several_replays_stand_in_columns_with_units() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.csv");
+    std::fs::write(&trace, "timestamp_s,key_id,key_size,value_size,op,ttl_s\n0,1,8,9,get,0\n1,1,8,9,get,0\n").unwrap();
+    let words = ["replay", trace.to_str().unwrap(), "--memory", "1m,4m", "--policy", "s3fifo,lru:insertion=1/2"];
+    let done = ebbtide(&words);
+    let table: Vec<&str> = text(&done.stdout).lines().take(5).collect();
+    assert!(table[0].starts_with("memory") && table[0].len() <= 80, "{table:?}");
+    for row in &table[1..] {
+        let is_of_unit = row.contains(" 50 % ") && row.ends_with("/s");
+        assert!(is_of_unit && row.chars().count() == table[0].len(), "{table:?}");
+    }
+    assert!(table[2].starts_with("1 MiB    lru:insertion=1/2 "), "{table:?}");
 }
 
 #[test]

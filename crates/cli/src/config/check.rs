@@ -9,6 +9,7 @@ use ebbtide_server::{ServerOptions, UNSENT_BYTES_MAX};
 use crate::error::Error;
 use crate::flags::{self, Settings};
 use crate::process::{self, PidFile};
+use crate::startup::Derived;
 use crate::{serve, startup};
 
 /// Bytes of values for which the report says how many fit.
@@ -82,7 +83,7 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
         "evictions",
         if settings.evicts { settings.policy.as_deref().unwrap_or(Policy::default().name()) } else { "none" },
     );
-    for row in startup::settings_table(settings, options.admin) {
+    for row in startup::settings_table(settings, Derived::new(&options, &cache)) {
         report.line("set", row);
     }
     Ok(report.0)

@@ -184,12 +184,22 @@ mod tests {
     fn each_setting_knows_where_it_is_from() {
         let files = [("--flags-file", "-m 100\n-c 10\n"), ("--config", "port = 2\nconn-limit = 20\n")];
         let settings = settings(&files, &["-c", "30", "-vv"]).unwrap();
-        let table = crate::startup::settings_table(&settings, None);
+        let table = crate::startup::settings_table(&settings, crate::startup::Derived::default());
         let row = |start: &str| table.iter().find(|row| row.starts_with(start)).unwrap_or_else(|| panic!("{start}"));
         assert!(row("--memory-limit 100 (").ends_with("/file0:1)"));
         assert!(row("--port 2 (").ends_with("/file1:1)"));
         assert_eq!(row("--conn-limit "), "--conn-limit 30 (command line)");
-        assert_eq!(row("--udp-port "), "--udp-port 0 (default)");
+        for default in [
+            "--udp-port 0",
+            "--flash-admission all,min-ttl:10",
+            "--flash-small-threshold 2,log:10",
+            "--flash-endurance 1dwpd,spare:7",
+            "--busy-poll auto",
+            "--max-item-size 1m",
+            &format!("--threads {}", Settings::default().threads),
+        ] {
+            assert_eq!(*row(default), format!("{default} (default)"));
+        }
         assert_eq!(table.iter().filter(|row| row.starts_with("--verbose")).count(), 2);
     }
 

@@ -8,7 +8,7 @@ use lexopt::Arg;
 use super::other_words::meant;
 use super::table::{FLAGS, Flag};
 use crate::error::Error;
-use crate::{commands, similar};
+use crate::similar;
 
 /// A flag as given.
 #[derive(Debug)]
@@ -40,10 +40,7 @@ pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Vec<Given>, Erro
             Arg::Value(word) if is_blank(&word) => continue,
             Arg::Value(value) => {
                 let word = value.to_string_lossy();
-                let hint = if line.is_empty() { similar::hint(&word, commands::all()) } else { String::new() };
-                return Err(Error::Illegal(format!(
-                    "{word}: not a flag; `ebbtide -h` lists the flags and the commands{hint}"
-                )));
+                return Err(Error::Illegal(format!("{word}: not a flag; `ebbtide -h` lists the flags")));
             }
         };
         let Some(flag) = flag else {

@@ -263,8 +263,9 @@ impl Flag {
     /// The default as the help prints it; `None` prints nothing.
     pub fn default_text(&self) -> Option<String> {
         let text = self.text();
-        let (_, rest) = text.split_once("(default: ")?;
-        Some(rest.split([')', ',']).next().unwrap_or(rest).to_owned())
+        let (_, rest) = text.rsplit_once("(default: ")?;
+        let ends = [")", ", ", ";"].map(|end| rest.find(end).unwrap_or(rest.len()));
+        Some(rest[..ends.into_iter().min().unwrap_or(rest.len())].to_owned())
     }
 
     pub fn is_about_flash(&self) -> bool {
