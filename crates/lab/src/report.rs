@@ -23,6 +23,10 @@ fn print_fields(prefix: &str, value: &Value, out: &mut impl Write) -> io::Result
             Value::Array(elements) if elements.iter().all(Value::is_object) => {
                 elements.iter().try_for_each(|element| writeln!(out, "{prefix:<24} {}", element_line(element)))
             }
+            Value::Array(elements) if elements.iter().all(Value::is_string) => {
+                let texts: Vec<&str> = elements.iter().filter_map(Value::as_str).collect();
+                writeln!(out, "{prefix:<24} {}", texts.join(", "))
+            }
             other => writeln!(out, "{prefix:<24} {other}"),
         };
     };
@@ -132,7 +136,7 @@ mod tests {
             "requests": 12_345_678, "miss_ratio": 0.123_456, "ops_per_second": 2_345_678.9, "seed": 123_456_789,
             "latency": { "p99_us": 1234.5 }, "memory_used_bytes": 64 << 20, "seconds": 1.234_5, "flash": null,
             "pools": [{ "name": "a", "used_bytes": 2048, "hit_ratio": 0.5 }, { "name": "b", "used_bytes": null }],
-            "none": [], "hit_ratio_total": 0.251, "hot_keys": [{ "key": "a", "share": 0.5, "hit_ratio": 1.0 }],
+            "none": [], "ignored": ["a", "b"], "hit_ratio_total": 0.251, "hot_keys": [{ "key": "a", "share": 0.5, "hit_ratio": 1.0 }],
         });
         let mut text = Vec::new();
         print(&report, false, &mut text).unwrap();
@@ -152,6 +156,7 @@ mod tests {
                 ("pools", "name a, used_bytes 2 KiB, hit_ratio 50 %"),
                 ("pools", "name b, used_bytes -"),
                 ("none", "-"),
+                ("ignored", "a, b"),
                 ("hit_ratio_total", "25.1 %"),
                 ("hot_keys", "key a, share 50 %, hit_ratio 100 %"),
             ]

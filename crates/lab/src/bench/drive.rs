@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use super::interval::{Interval, IntervalBoard, Publisher};
 use super::tally::LatencyTally;
 use crate::Error;
+use crate::format;
 use crate::locale::takes_utf8;
 use crate::progress::style;
 
@@ -149,7 +150,7 @@ fn watch(
         let requests: u64 = progress.iter().map(|p| p.0.load(Ordering::Relaxed)).sum();
         let elapsed = start.elapsed();
         let rate = requests as f64 / elapsed.as_secs_f64().max(1e-9);
-        bar.set_message(format!("{rate:.0} requests/s"));
+        bar.set_message(format!("{} requests, {}", format::count(Some(requests)), format::rate(Some(rate))));
         match end {
             RunEnd::Requests(_) => bar.set_position(requests),
             RunEnd::After(duration) => {

@@ -88,14 +88,17 @@ impl Interval {
             }
         };
         let hits = (self.gets > 0).then(|| self.hits as f64 / self.gets as f64);
+        let errors = match self.errors {
+            0 => String::new(),
+            errors => format!(" errors {}", format::count(Some(errors))),
+        };
         format!(
-            "{second:>5} s  {:>9}  hits {:>7}  p50 {:>7}  p99 {:>7}  p99.9 {:>7}  errors {}",
+            "{second:>4} s {:>8} hits {:>7} p50 {:>7} p99 {:>7} p99.9 {:>7}{errors}",
             format::rate(Some(self.requests as f64 / seconds as f64)),
             format::percent(hits),
             latency(0.5),
             latency(0.99),
             latency(0.999),
-            self.errors
         )
     }
 }
@@ -171,7 +174,16 @@ mod tests {
         publisher.publish(&tally);
         let told = board.take();
         assert_eq!((told.requests, told.hits, told.get_latency.len()), (16, 8, 16));
-        assert!(told.line(3, 1).contains("16/s  hits  50.0 %  p50    5 us"));
+        assert_eq!(told.line(3, 1), "   3 s     16/s hits  50.0 % p50    5 us p99    5 us p99.9    5 us");
         assert_eq!(board.take().requests, 0);
+    }
+
+    #[test]
+    fn a_line_fits_a_terminal_of_80_columns() {
+        let mut interval =
+            Interval { requests: 1_234_567, gets: 999, hits: 999, errors: 1_234_567, ..Default::default() };
+        interval.get_latency.record_n(1_230_000, 999).unwrap();
+        let line = interval.line(9999, 1);
+        assert!(line.ends_with(" errors 1.23 M") && line.chars().count() <= 80, "{line}");
     }
 }

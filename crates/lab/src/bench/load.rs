@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::load_kind::LoadKind;
 use super::objects::{Objects, Recording};
 use super::plan::Plan;
+use super::share::{share, share_start};
 use crate::generate::CountArg;
 use crate::workload::{Popularity, Random, Ranks};
 
@@ -27,6 +28,8 @@ enum LoadSource {
         place: u64,
         stride: u64,
     },
+    /// Sets of these objects of a recording.
+    Lasting(std::vec::IntoIter<u32>),
 }
 
 impl Load {
@@ -34,6 +37,11 @@ impl Load {
     pub(super) fn prefill(plan: &Plan, thread: u16) -> Self {
         let keys = plan.objects.count();
         let threads = plan.args.threads;
+        if let Objects::Recorded(recording) = &plan.objects {
+            let numbers = recording.lasting(share_start(keys, thread, threads)..share_start(keys, thread + 1, threads));
+            let left = numbers.len() as u64;
+            return Self { source: LoadSource::Lasting(numbers.into_iter()), batch: 1, left };
+        }
         let source = LoadSource::Drawn {
             ranks: Ranks::new(Popularity::Scan, keys, 0.0, share_start(keys, thread, threads)),
             random: Random::new(plan.args.seed, u64::from(thread)),
@@ -84,6 +92,7 @@ impl Load {
                 true => (LoadKind::Get, max),
                 false => (LoadKind::Set, 1),
             },
+            LoadSource::Lasting(_) => (LoadKind::Set, 1),
             LoadSource::Recorded { recording, place, stride } => {
                 let kind = |step: u64| recording.step(*place + step * *stride).kind();
                 match kind(0) {
@@ -99,10 +108,16 @@ impl Load {
         Some((kind, keys as u16))
     }
 
+    /// Whether all requests of the phase are drawn.
+    pub(super) fn is_drawn(&self) -> bool {
+        self.left == 0
+    }
+
     /// The number of the next key.
     pub(super) fn number(&mut self) -> u64 {
         match &mut self.source {
             LoadSource::Drawn { ranks, random, .. } => ranks.next(random),
+            LoadSource::Lasting(numbers) => numbers.next().map_or(0, u64::from),
             LoadSource::Recorded { recording, place, stride } => {
                 let step = recording.step(*place);
                 *place += *stride;
@@ -110,15 +125,6 @@ impl Load {
             }
         }
     }
-}
-
-/// Where the share of a thread starts.
-fn share_start(total: u64, thread: u16, threads: u16) -> u64 {
-    (u128::from(total) * u128::from(thread) / u128::from(threads)) as u64
-}
-
-fn share(total: u64, thread: u16, threads: u16) -> u64 {
-    share_start(total, thread + 1, threads) - share_start(total, thread, threads)
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //! under the clock.
 
 use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ebbtide::memcached::{Cache, Item, Lookup, Mode, Pool, PoolOptions, Stored};
@@ -12,6 +14,7 @@ use super::load::Load;
 use super::load_kind::LoadKind;
 use super::plan::Plan;
 use super::report::{BenchReport, report};
+use super::schedule::Schedule;
 use super::tally::{LatencyTally, record};
 use crate::Error;
 use crate::flash::FlashReport;
@@ -26,40 +29,55 @@ const CHUNK: usize = 512;
 /// The latency of one request in this number is measured: two readings of the clock cost as much as a get.
 const SAMPLED: usize = 32;
 
+/// The longest sleep before the next request is due, so that the end of the phase is seen.
+const MAX_SLEEP: Duration = Duration::from_millis(20);
+
+/// Weight of all memory, where a configuration has shares of it.
+const WEIGHT_OF_ALL: f64 = 1e6;
+
 /// The most keys of a batch, as `--batch` allows.
 const MAX_BATCH: usize = 256;
 
 pub(super) fn bench(plan: &Plan) -> Result<BenchReport, Error> {
-    let Plan { args, objects } = plan;
+    let Plan { args, objects, .. } = plan;
     let largest = objects.largest_value();
     let mut builder = Cache::builder().memory(args.memory).policy(args.policy).seed(args.seed);
     if largest > 1 << 20 {
         builder = builder.max_value(ebbtide::ByteSize::bytes(largest));
     }
-    for pool in objects.pools() {
-        builder = builder.pool(PoolOptions::named(pool));
+    for (place, pool) in objects.pools().iter().enumerate() {
+        let share = objects.pool_shares().get(place).copied();
+        let weight = share.map_or(1, |share| (share * WEIGHT_OF_ALL).max(1.0) as u32);
+        builder = builder.pool(PoolOptions::named(pool).weight(weight));
+    }
+    if !objects.pool_shares().is_empty() {
+        builder = builder.pool(PoolOptions::named("default").weight(0));
     }
     let cache = args.flash.add_flash_tier(builder, None).build()?;
     let names = objects.pools().iter().map(String::as_str);
     let pools = std::iter::once("default").chain(names).map(|name| cache.pool(name)).collect::<Result<Vec<_>, _>>()?;
-    let worker = |load| LocalWorker {
+    let worker = |load, schedule| LocalWorker {
         pools: pools.clone(),
         plan,
         load,
+        schedule,
+        started: Instant::now(),
         chunk: Chunk::default(),
         values: ValueWriter::default(),
         tally: LatencyTally::default(),
         busy: Duration::ZERO,
     };
     if args.prefill {
-        let workers = (0..args.threads).map(|thread| worker(Load::prefill(plan, thread)));
+        let workers = (0..args.threads).map(|thread| worker(Load::prefill(plan, thread), None));
         drive("prefill", workers.collect(), RunEnd::Requests(objects.count()), LocalWorker::work, None)?;
     }
-    let mut workers: Vec<_> = (0..args.threads).map(|thread| worker(Load::mixed(plan, thread))).collect();
+    let mixed = |thread| worker(Load::mixed(plan, thread), plan.schedule(thread, true));
+    let mut workers: Vec<_> = (0..args.threads).map(mixed).collect();
     if let Some(CountArg(requests)) = args.warmup {
         (workers, _) = drive("warm-up", workers, RunEnd::Requests(requests), LocalWorker::work, None)?;
         for (thread, worker) in (0..).zip(&mut workers) {
             worker.load.measure(plan, thread);
+            worker.schedule = plan.schedule(thread, false);
             (worker.tally, worker.busy) = (LatencyTally::default(), Duration::ZERO);
         }
     }
@@ -73,7 +91,11 @@ pub(super) fn bench(plan: &Plan) -> Result<BenchReport, Error> {
         total.add(worker.tally);
     }
     let flash = cache.flash_stats().map(|stats| FlashReport::new(&stats));
-    Ok(BenchReport { flash, cache_ops_per_second: Some(cache_ops_per_second), ..report(total, plan, elapsed) })
+    let mut report = report(total, plan, elapsed);
+    for (of_pool, pool) in report.pools.iter_mut().zip(&pools[1..]) {
+        of_pool.memory_bytes = Some(pool.stats().memory_limit_bytes);
+    }
+    Ok(BenchReport { flash, cache_ops_per_second: Some(cache_ops_per_second), ..report })
 }
 
 struct LocalWorker<'a> {
@@ -81,6 +103,9 @@ struct LocalWorker<'a> {
     pools: Vec<Pool>,
     plan: &'a Plan,
     load: Load,
+    /// Where requests are due by the clock.
+    schedule: Option<Schedule>,
+    started: Instant,
     chunk: Chunk,
     values: ValueWriter,
     tally: LatencyTally,
@@ -110,12 +135,13 @@ impl Chunk {
         &self.bytes[key.start as usize..][..usize::from(key.length)]
     }
 
-    fn draw(&mut self, load: &mut Load, plan: &Plan, meter: &Meter<'_>) {
+    /// Draws at most `max` requests.
+    fn draw(&mut self, max: usize, load: &mut Load, plan: &Plan, meter: &Meter<'_>) {
         self.requests.clear();
         self.keys.clear();
         self.bytes.clear();
         let mut buffer = KeyBuffer::default();
-        while self.requests.len() < CHUNK {
+        while self.requests.len() < max {
             let Some((kind, keys)) = load.next(meter.stop) else {
                 return;
             };
@@ -133,8 +159,10 @@ impl Chunk {
 
 impl LocalWorker<'_> {
     fn work(&mut self, meter: &Meter<'_>) -> Result<(), Error> {
+        self.started = Instant::now();
         loop {
-            self.chunk.draw(&mut self.load, self.plan, meter);
+            let due = self.due(meter.stop);
+            self.chunk.draw(due, &mut self.load, self.plan, meter);
             if self.chunk.requests.is_empty() {
                 meter.finish(&self.tally);
                 return Ok(());
@@ -144,6 +172,28 @@ impl LocalWorker<'_> {
             self.busy += start.elapsed();
             meter.note(&self.tally);
         }
+    }
+
+    /// Waits until requests are due, and counts them, up to a chunk; 0 at the end.
+    fn due(&mut self, stop: &AtomicBool) -> usize {
+        let Some(schedule) = &mut self.schedule else { return CHUNK };
+        while !self.load.is_drawn() {
+            let elapsed = self.started.elapsed();
+            if stop.load(Ordering::Relaxed) {
+                self.tally.unsent += schedule.pass_over(elapsed);
+                break;
+            }
+            let mut due = 0;
+            while due < CHUNK && schedule.next_due() <= elapsed {
+                schedule.advance();
+                due += 1;
+            }
+            if due > 0 {
+                return due;
+            }
+            thread::sleep((schedule.next_due() - elapsed).min(MAX_SLEEP));
+        }
+        0
     }
 
     fn execute(&mut self) {

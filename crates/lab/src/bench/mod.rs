@@ -30,6 +30,7 @@ mod remote;
 mod report;
 mod resp;
 mod schedule;
+mod share;
 mod table;
 mod tally;
 

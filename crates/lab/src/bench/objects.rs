@@ -6,12 +6,13 @@
 //! The value of a key with incr or decr is a number. A recording takes 32 bytes per object and 4 per request.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::args::{BenchArgs, Dialect, MAX_RELATIVE_TTL};
 use super::load_kind::LoadKind;
 use crate::Error;
-use crate::generate::{Workload, WorkloadArgs};
+use crate::generate::{Pace, PlayedBy, Workload, WorkloadArgs};
 use crate::keys::KeyBuffer;
 use crate::trace::{Request, TraceReader};
 use crate::workload::SizeDistribution;
@@ -30,6 +31,14 @@ pub(super) struct Recording {
     steps: Vec<RequestStep>,
     /// The names of its pools; none where it has one.
     pools: Vec<String>,
+    /// The shares of the pools; none where the configuration has none.
+    pool_shares: Vec<f64>,
+    /// What the configuration says of the load: a set after each miss, a set of each key at the start, and a rate.
+    pub(super) fills_misses: bool,
+    pub(super) prepopulates: bool,
+    pub(super) pace: Option<Pace>,
+    /// Keys of the configuration without effect.
+    ignored: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +52,8 @@ struct BenchObject {
     /// [`NO_POOL`] where the workload has one pool.
     pool: u8,
     is_counter: bool,
+    /// Whether the configuration never asks for it again.
+    is_lone: bool,
 }
 
 const NO_POOL: u8 = u8::MAX;
@@ -133,6 +144,22 @@ impl Objects {
         }
     }
 
+    /// The shares of the pools in the memory; none where the load has none.
+    pub(super) fn pool_shares(&self) -> &[f64] {
+        match self {
+            Self::Drawn { .. } => &[],
+            Self::Recorded(recording) => &recording.pool_shares,
+        }
+    }
+
+    /// Keys of the configuration without effect.
+    pub(super) fn ignored(&self) -> &[String] {
+        match self {
+            Self::Drawn { .. } => &[],
+            Self::Recorded(recording) => &recording.ignored,
+        }
+    }
+
     /// The place of an object's pool among the names.
     pub(super) fn pool(&self, number: u64) -> Option<usize> {
         match self {
@@ -178,7 +205,7 @@ impl Recording {
     fn new(args: &BenchArgs) -> Result<Self, Error> {
         if let Some(path) = &args.trace {
             let mut reader = TraceReader::open(path, None)?;
-            return Self::of(std::iter::from_fn(|| reader.next_request().transpose()), |_| None);
+            return Self::of(std::iter::from_fn(|| reader.next_request().transpose()), Vec::new(), |_| (None, false));
         }
         let workload = WorkloadArgs {
             preset: args.preset,
@@ -188,15 +215,32 @@ impl Recording {
             ..WorkloadArgs::default()
         };
         let workload = Workload::new(&workload)?;
-        Self::of(workload.requests().map(Ok), |request| workload.pool_of(request))
+        let of_object = |request: &Request| (workload.pool_of(request), workload.is_lone(request.key));
+        let recording = Self::of(workload.requests().map(Ok), workload.pool_names(), of_object)?;
+        if args.cachebench.is_none() {
+            return Ok(recording);
+        }
+        let by = if args.target.is_some() { PlayedBy::RemoteBench } else { PlayedBy::Bench };
+        Ok(Self {
+            // A server has pools of its own, and a configuration may leave the sizes out.
+            pool_shares: match by {
+                PlayedBy::RemoteBench => Vec::new(),
+                _ => workload.pool_shares().map(<[f64]>::to_vec).unwrap_or_default(),
+            },
+            fills_misses: workload.fills_misses(),
+            prepopulates: workload.prepopulates(),
+            pace: workload.pace(),
+            ignored: workload.ignored(by),
+            ..recording
+        })
     }
 
     /// Ends behind one object too many.
     fn of(
         requests: impl Iterator<Item = Result<Request, Error>>,
-        pool_of: impl Fn(&Request) -> Option<String>,
+        pools: Vec<String>,
+        of_object: impl Fn(&Request) -> (Option<String>, bool),
     ) -> Result<Self, Error> {
-        let mut pools: Vec<String> = Vec::new();
         let mut numbers: HashMap<(u64, u32), u32> = HashMap::new();
         let (mut objects, mut steps) = (Vec::new(), Vec::new());
         for request in requests {
@@ -204,16 +248,18 @@ impl Recording {
             let Request { key, key_size, value_size, op, ttl_seconds, .. } = request;
             let kind = LoadKind::of(op);
             let number = *numbers.entry((key, key_size)).or_insert_with(|| {
-                let place = pool_of(&request).map(|name| match pools.iter().position(|known| *known == name) {
-                    Some(place) => place as u8,
-                    None => {
-                        pools.push(name);
-                        pools.len() as u8 - 1
-                    }
+                let (name, is_lone) = of_object(&request);
+                let place = name.and_then(|name| pools.iter().position(|known| *known == name));
+                objects.push(BenchObject {
+                    key,
+                    key_size,
+                    value_size: 0,
+                    extension_size: 0,
+                    ttl_seconds,
+                    pool: place.map_or(NO_POOL, |place| place as u8),
+                    is_counter: false,
+                    is_lone,
                 });
-                let pool = place.unwrap_or(NO_POOL);
-                let (value_size, extension_size, is_counter) = (0, 0, false);
-                objects.push(BenchObject { key, key_size, value_size, extension_size, ttl_seconds, pool, is_counter });
                 objects.len() as u32 - 1
             });
             if objects.len() > MAX_OBJECTS {
@@ -229,7 +275,21 @@ impl Recording {
             }
             steps.push(RequestStep::new(number, kind));
         }
-        Ok(Self { objects, steps, pools })
+        Ok(Self {
+            objects,
+            steps,
+            pools,
+            pool_shares: Vec::new(),
+            fills_misses: false,
+            prepopulates: false,
+            pace: None,
+            ignored: Vec::new(),
+        })
+    }
+
+    /// The numbers of the objects that the keys of a prefill are: all but those that are asked for once by design.
+    pub(super) fn lasting(&self, numbers: Range<u64>) -> Vec<u32> {
+        numbers.filter(|&number| !self.object(number).is_lone).map(|number| number as u32).collect()
     }
 
     /// The request at this place; the first follows the last.

@@ -14,7 +14,6 @@ use super::latency_log::with_log;
 use super::load::Load;
 use super::plan::Plan;
 use super::report::{BenchReport, report};
-use super::schedule::Schedule;
 use super::tally::LatencyTally;
 use crate::Error;
 use crate::generate::CountArg;
@@ -48,13 +47,13 @@ pub(super) fn bench(plan: &Plan, target: &str) -> Result<BenchReport, Error> {
     }
     for (thread, worker) in (0..).zip(&mut workers) {
         worker.feed.load = Load::mixed(plan, thread);
-        worker.restart(thread);
+        worker.restart(thread, true);
     }
     if let Some(CountArg(requests)) = args.warmup {
         (workers, _) = drive("warm-up", workers, RunEnd::Requests(requests), RemoteWorker::work, None)?;
         for (thread, worker) in (0..).zip(&mut workers) {
             worker.feed.load.measure(plan, thread);
-            worker.restart(thread);
+            worker.restart(thread, false);
         }
     }
     let (workers, elapsed) = with_log(args.hdr.as_deref(), args.overwrite, |sink| {
@@ -116,10 +115,9 @@ impl<'a> RemoteWorker<'a> {
     }
 
     /// Starts a phase with requests by the arguments, and with empty counts.
-    fn restart(&mut self, thread: u16) {
-        let args = &self.plan.args;
-        self.feed.restart(args.rate.map(|rate| Schedule::new(args, rate, thread)));
-        self.depth = args.pipeline.into();
+    fn restart(&mut self, thread: u16, is_first: bool) {
+        self.feed.restart(self.plan.schedule(thread, is_first));
+        self.depth = self.plan.args.pipeline.into();
         self.tally = LatencyTally::default();
     }
 

@@ -58,6 +58,9 @@ pub struct BenchReport {
     /// Counters of flash, prefill included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flash: Option<FlashReport>,
+    /// Keys of the configuration of CacheBench that have no effect here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<String>,
     /// The trace or workload that was played.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
@@ -111,6 +114,9 @@ pub struct BenchPoolReport {
     pub name: String,
     pub gets: u64,
     pub hits: u64,
+    /// In process: its part of the memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
 }
 
 /// How requests came due in an open loop.
@@ -121,6 +127,9 @@ pub struct PaceReport {
     pub arrivals: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
+    /// Requests that were due at the start, by the configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_once: Option<u64>,
     /// Requests that were due before the end and could not be sent: the server was too slow, and the latencies are of
     /// an overload.
     pub unsent: u64,
@@ -205,12 +214,14 @@ pub(super) fn report(tally: LatencyTally, plan: &Plan, elapsed: Duration) -> Ben
             .enumerate()
             .map(|(place, name)| {
                 let PoolTally { gets, hits } = tally.pools.get(place).copied().unwrap_or_default();
-                BenchPoolReport { name: name.clone(), gets, hits }
+                BenchPoolReport { name: name.clone(), gets, hits, memory_bytes: None }
             })
             .collect(),
         flash: None,
-        pace: args.rate.map(|rate| PaceReport {
-            rate,
+        ignored: plan.objects.ignored().to_vec(),
+        pace: plan.pace.map(|pace| PaceReport {
+            rate: pace.rate,
+            at_once: (pace.at_once > 0).then_some(pace.at_once),
             arrivals: args.arrivals.name(),
             burst: (args.arrivals == Arrivals::Bursty).then_some(args.burst),
             unsent: tally.unsent,

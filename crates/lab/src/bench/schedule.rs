@@ -11,6 +11,8 @@
 use std::time::Duration;
 
 use super::args::{Arrivals, BenchArgs};
+use super::share::share;
+use crate::generate::Pace;
 use crate::workload::Random;
 
 /// Stream of the arrivals; the keys of the same thread use another stream.
@@ -24,6 +26,8 @@ pub(super) struct Schedule {
     /// The share of a gap by which this thread is behind the first one.
     phase: f64,
     random: Random,
+    /// Requests that are due at the start, beside the others.
+    at_once: u64,
     burst: u32,
     left_in_burst: u32,
     /// Arrivals so far, for constant distances that do not add up rounding errors.
@@ -32,8 +36,8 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// The thread's share of `rate` requests per second.
-    pub(super) fn new(args: &BenchArgs, rate: f64, thread: u16) -> Self {
+    /// The thread's share of the requests.
+    pub(super) fn new(args: &BenchArgs, Pace { rate, at_once }: Pace, thread: u16) -> Self {
         let burst = match args.arrivals {
             Arrivals::Bursty => args.burst,
             _ => 1,
@@ -43,6 +47,7 @@ impl Schedule {
             arrivals: args.arrivals,
             gap_seconds: threads * f64::from(burst) / rate,
             phase: f64::from(thread) / threads,
+            at_once: share(at_once, thread, args.threads),
             random: Random::new(args.seed, STREAM | u64::from(thread)),
             burst,
             left_in_burst: burst,
@@ -55,11 +60,15 @@ impl Schedule {
 
     /// When the next request is due.
     pub(super) fn next_due(&self) -> Duration {
-        Duration::from_secs_f64(self.next_seconds)
+        if self.at_once > 0 { Duration::ZERO } else { Duration::from_secs_f64(self.next_seconds) }
     }
 
     /// The request that is due next has been taken up.
     pub(super) fn advance(&mut self) {
+        if self.at_once > 0 {
+            self.at_once -= 1;
+            return;
+        }
         self.left_in_burst -= 1;
         if self.left_in_burst == 0 {
             self.left_in_burst = self.burst;
@@ -104,7 +113,7 @@ mod tests {
 
     fn schedule(flags: &str, thread: u16) -> Schedule {
         let line = TestArgs::parse_from(std::iter::once("bench").chain(flags.split_whitespace()));
-        Schedule::new(&line.args, line.args.rate.unwrap(), thread)
+        Schedule::new(&line.args, Pace { rate: line.args.rate.unwrap(), at_once: 0 }, thread)
     }
 
     fn first(mut schedule: Schedule, count: usize) -> Vec<f64> {
@@ -147,6 +156,18 @@ mod tests {
         }
         let rate = due.len() as f64 / due[due.len() - 1];
         assert!((970.0..1030.0).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn a_first_burst_is_due_at_once_on_all_threads() {
+        let args = TestArgs::parse_from(["bench", "--threads", "3"]).args;
+        for thread in 0..3 {
+            let due = first(Schedule::new(&args, Pace { rate: 30.0, at_once: 10 }, thread), 6);
+            let shares = [3, 3, 4];
+            let at_once = due.iter().filter(|at| **at == 0.0).count();
+            assert_eq!(at_once, shares[usize::from(thread)] + usize::from(thread == 0), "{due:?}");
+            assert!((due[5] - due[4] - 0.1).abs() < 1e-9, "{due:?}");
+        }
     }
 
     #[test]

@@ -16,6 +16,9 @@ pub(super) fn print(report: &BenchReport, out: &mut impl Write) -> io::Result<()
         writeln!(out, "{:<9.0} Requests per second due, {}", pace.rate, pace.arrivals)?;
         writeln!(out, "{:<9} Requests due and not sent", pace.unsent)?;
     }
+    if !report.ignored.is_empty() {
+        writeln!(out, "{:<9} Keys ignored: {}", report.ignored.len(), report.ignored.join(", "))?;
+    }
     if let Some(reason) = &report.first_error {
         writeln!(out, "{:<9} Requests refused, the first with: {reason}", report.errors)?;
     }

@@ -47,11 +47,11 @@ pub struct OtherWrites {
 }
 
 impl OtherWrites {
-    pub(super) fn requests(&self) -> u64 {
+    pub(crate) fn requests(&self) -> u64 {
         self.adds + self.replaces + self.appends + self.counts
     }
 
-    fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.adds += other.adds;
         self.replaces += other.replaces;
         self.appends += other.appends;

@@ -17,6 +17,7 @@ mod export;
 mod extent;
 mod fitted;
 mod plain;
+mod play;
 mod preset;
 mod report;
 mod shot_noise;
@@ -26,6 +27,8 @@ mod workload;
 
 pub use args::{CountArg, ExportFormat, GenerateArgs, PlainArgs, WorkloadArgs};
 pub(crate) use args::{counted, rate};
+pub(crate) use play::Pace;
+pub use play::PlayedBy;
 pub use preset::Preset;
 pub use report::GenerateReport;
 pub(crate) use stream::stream;
@@ -64,12 +67,13 @@ pub fn generate(args: &GenerateArgs) -> Result<GenerateReport, Error> {
         .and_then(|counts| output.finish().map(|()| counts))
         .map_err(|source| Error::Write { trace: args.output.display().to_string(), source })?;
     let (keys, footprint_bytes) = workload.size().unwrap_or_else(|| counts.objects.size());
-    let ignored = workload.ignored();
+    let ignored = workload.ignored(PlayedBy::Trace);
     Ok(GenerateReport {
         requests: counts.requests,
-        gets: counts.requests - counts.sets - counts.deletes,
+        gets: counts.gets,
         sets: counts.sets,
         deletes: counts.deletes,
+        other_writes: counts.requests - counts.gets - counts.sets - counts.deletes,
         seconds: counts.seconds,
         keys,
         footprint_bytes,

@@ -12,6 +12,8 @@ pub struct GenerateReport {
     pub gets: u64,
     pub sets: u64,
     pub deletes: u64,
+    /// Adds, replaces, appends and counts.
+    pub other_writes: u64,
     /// The time of the last request.
     pub seconds: u64,
     /// Distinct keys. Exact up to four millions, and where the workload knows them; else within 0.2 %.
@@ -26,6 +28,7 @@ pub struct GenerateReport {
 #[derive(Clone, Debug, Default)]
 pub(super) struct OperationCounts {
     pub(super) requests: u64,
+    pub(super) gets: u64,
     pub(super) sets: u64,
     pub(super) deletes: u64,
     pub(super) seconds: u64,
@@ -35,6 +38,7 @@ pub(super) struct OperationCounts {
 impl OperationCounts {
     pub(super) fn add(&mut self, request: &Request) {
         self.requests += 1;
+        self.gets += u64::from(matches!(request.op, Op::Get | Op::Gets));
         self.sets += u64::from(request.op == Op::Set);
         self.deletes += u64::from(request.op == Op::Delete);
         self.seconds = request.time_seconds;

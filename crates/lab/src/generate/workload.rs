@@ -9,6 +9,7 @@ use super::cluster;
 use super::extent::TraceExtent;
 use super::fitted::Fitted;
 use super::plain::Plain;
+use super::play::{Pace, PlayedBy};
 use super::preset::{Preset, WEEK_SECONDS};
 use crate::Error;
 use crate::keys::MAX_KEY_SIZE;
@@ -121,11 +122,52 @@ impl Workload {
         matches!(&self.0, WorkloadKind::CacheBench { bench, .. } if bench.pool_of(0).is_some())
     }
 
-    /// Keys of the input that mean nothing here.
-    pub fn ignored(&self) -> &[String] {
+    /// Keys of the input that have no effect under this command.
+    pub fn ignored(&self, by: PlayedBy) -> Vec<String> {
+        self.cachebench().map_or_else(Vec::new, |bench| bench.ignored(by))
+    }
+
+    /// Whether a get that misses is followed by a set.
+    pub(crate) fn fills_misses(&self) -> bool {
+        self.cachebench().is_none_or(|bench| bench.fills_misses)
+    }
+
+    /// Sets before the first request, each with the number of its pool.
+    pub(crate) fn prefill(&self) -> Box<dyn Iterator<Item = (Request, usize)> + '_> {
         match &self.0 {
-            WorkloadKind::CacheBench { bench, .. } => &bench.ignored,
-            WorkloadKind::Fitted(_) | WorkloadKind::Plain(_) => &[],
+            WorkloadKind::CacheBench { bench, extent, .. } if bench.prepopulates => {
+                Box::new(bench.prefill(extent.seed))
+            }
+            _ => Box::new(std::iter::empty()),
+        }
+    }
+
+    /// Whether each key is set before the first request.
+    pub(crate) fn prepopulates(&self) -> bool {
+        self.cachebench().is_some_and(|bench| bench.prepopulates)
+    }
+
+    /// The rate at which the configuration sends requests.
+    pub(crate) fn pace(&self) -> Option<Pace> {
+        let bench = self.cachebench()?;
+        bench.rate.map(|rate| Pace { rate: rate as f64, at_once: bench.burst() })
+    }
+
+    /// Whether a key is in one request only, by the configuration.
+    pub(crate) fn is_lone(&self, key: u64) -> bool {
+        self.cachebench().is_some_and(|bench| bench.is_lone(key))
+    }
+
+    /// The names of the pools; none where there is one.
+    pub(crate) fn pool_names(&self) -> Vec<String> {
+        let count = self.cachebench().filter(|_| self.has_pools()).map_or(0, CacheBench::pools);
+        (0..count).map(pool_name).collect()
+    }
+
+    fn cachebench(&self) -> Option<&CacheBench> {
+        match &self.0 {
+            WorkloadKind::CacheBench { bench, .. } => Some(bench),
+            WorkloadKind::Fitted(_) | WorkloadKind::Plain(_) => None,
         }
     }
 }

@@ -14,6 +14,7 @@ use super::cell::Cell;
 use super::report::{AuditReport, ReplayReport};
 use super::run::replay;
 use crate::Error;
+use crate::format;
 use crate::progress::Progress;
 use crate::report;
 use crate::trace::{ReportFile, STANDARD_INPUT, check_is_no_input};
@@ -56,9 +57,10 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
         return Err(Error::Configuration { option: "--segments", value: path.display().to_string(), reason });
     }
     if cells.len() > 1 && !args.json {
-        writeln!(out, "{HEAD}")?;
+        writeln!(out, "{}", head())?;
     }
     let mut verdict = Ok(());
+    let mut ignored = String::new();
     let mut rows: Vec<ReplayReport> = Vec::new();
     let mut found: BTreeMap<&str, Vec<Point>> = BTreeMap::new();
     let progress = (cells.len() > 1).then(|| Progress::new("replays", cells.len() as u64));
@@ -72,6 +74,9 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
             if report.gets == 0 && args.segments.is_none() {
                 let (trace, requests) = (report.trace, report.requests as usize);
                 return Err(Error::NoGets { trace, requests });
+            }
+            if index == 0 && cells.len() > 1 && !args.json && !report.ignored.is_empty() {
+                ignored = format!("ignored: {}", report.ignored.join(", "));
             }
             if let Some(progress) = &progress {
                 progress.show(index as u64 + 1, index as u64 + 1);
@@ -90,6 +95,9 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
     )?;
     if let Some(progress) = &progress {
         progress.finish();
+    }
+    if !ignored.is_empty() {
+        writeln!(out, "{ignored}")?;
     }
     if let Some(sentence) = conclusion(found).filter(|_| !args.json) {
         writeln!(out, "{sentence}")?;
@@ -118,19 +126,31 @@ fn conclusion(found: BTreeMap<&str, Vec<Point>>) -> Option<String> {
     crate::conclusion::sentence(&curves)
 }
 
-const HEAD: &str = "memory     policy        miss ratio   by bytes      objects   evictions      ops/s";
+/// Columns of the longest name of a policy.
+const POLICY_WIDTH: usize = 17;
 
+fn columns(cells: [&str; 7]) -> String {
+    let [memory, policy, misses, by_bytes, objects, evictions, rate] = cells;
+    let left = format!("{memory:<9}{policy:<POLICY_WIDTH$}");
+    format!("{left}{misses:>11}{by_bytes:>10}{objects:>9}{evictions:>11}{rate:>11}")
+}
+
+fn head() -> String {
+    columns(["memory", "policy", "miss ratio", "by bytes", "objects", "evictions", "ops/s"])
+}
+
+/// Numbers as in the report of one replay; `--json` and `--csv` have all digits.
 fn row(cell: Cell, report: &ReplayReport) -> String {
-    format!(
-        "{:<10} {:<11} {:>12.6} {:>10.6} {:>12} {:>11} {:>10.0}",
-        cell.memory.to_string(),
+    let percent = |ratio: f64| format!("{} %", format::digits(ratio * 100.0));
+    columns([
+        &cell.memory.to_string(),
         report.policy,
-        report.miss_ratio,
-        report.byte_miss_ratio,
-        report.objects,
-        report.evictions,
-        report.ops_per_second
-    )
+        &percent(report.miss_ratio),
+        &percent(report.byte_miss_ratio),
+        &format::count(Some(report.objects)),
+        &format::count(Some(report.evictions)),
+        &format::rate(Some(report.ops_per_second)),
+    ])
 }
 
 /// Runs `0..count` on several threads and passes on the results in order, each as soon as its predecessors are done.

@@ -127,7 +127,8 @@ pub struct ReplayArgs {
     /// Write the reports as a csv file, a row for each
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Replace the files of --segments and --csv if they exist
+    /// Replace a file of --segments that exists; that of --csv is replaced in any case, and with this option without a
+    /// line on standard error
     #[arg(long, visible_alias = "force")]
     pub overwrite: bool,
     /// Seed of the key hash and of the policies' random numbers

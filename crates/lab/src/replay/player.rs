@@ -1,6 +1,7 @@
 use ebbtide::memcached::{Cache, Item, Lookup, Mode, Stored};
 
 use super::audit::{Audit, HEAD, Joined, LastAnswer};
+use crate::bench::OtherWrites;
 use crate::keys::KeyBuffer;
 use crate::store::{ValueWriter, ttl_of};
 use crate::trace::{Op, Request};
@@ -18,6 +19,10 @@ pub(super) struct ReplayCounts {
     pub(super) get_bytes: u64,
     pub(super) missed_bytes: u64,
     pub(super) deletes: u64,
+    pub(super) sets: u64,
+    /// Sets after a miss, which are no requests.
+    pub(super) fills: u64,
+    pub(super) writes: OtherWrites,
     /// Writes that the cache accepted, fills included.
     pub(super) stored: u64,
     /// Writes that the cache refused: too large, or no memory.
@@ -34,9 +39,26 @@ impl ReplayCounts {
         self.get_bytes += other.get_bytes;
         self.missed_bytes += other.missed_bytes;
         self.deletes += other.deletes;
+        self.sets += other.sets;
+        self.fills += other.fills;
+        self.writes.add(other.writes);
         self.stored += other.stored;
         self.store_failures += other.store_failures;
         self.keys_resized += other.keys_resized;
+    }
+
+    /// Counts a request of any kind but a get.
+    fn count_write(&mut self, op: Op) {
+        let count = match op {
+            Op::Get | Op::Gets => return,
+            Op::Set => &mut self.sets,
+            Op::Add => &mut self.writes.adds,
+            Op::Replace | Op::Cas => &mut self.writes.replaces,
+            Op::Append | Op::Prepend => &mut self.writes.appends,
+            Op::Delete => &mut self.deletes,
+            Op::Incr | Op::Decr => &mut self.writes.counts,
+        };
+        *count += 1;
     }
 }
 
@@ -45,16 +67,19 @@ pub(super) struct Player {
     cache: Cache,
     key: KeyBuffer,
     values: ValueWriter,
+    /// Whether a miss is followed by a set.
+    fills: bool,
     pub(super) counts: ReplayCounts,
     pub(super) audit: Option<Audit>,
 }
 
 impl Player {
-    pub(super) fn new(cache: Cache, audit: bool) -> Self {
+    pub(super) fn new(cache: Cache, audit: bool, fills: bool) -> Self {
         Self {
             cache,
             key: KeyBuffer::default(),
             values: ValueWriter::default(),
+            fills,
             counts: ReplayCounts::default(),
             audit: audit.then(Audit::default),
         }
@@ -65,6 +90,7 @@ impl Player {
         let length = self.key.write(request.key, request.key_size).len();
         self.counts.requests += 1;
         self.counts.keys_resized += u64::from(length != request.key_size as usize);
+        self.counts.count_write(request.op);
         match request.op {
             Op::Get | Op::Gets => self.get(request, now),
             Op::Set => self.store(request, Mode::Set, now),
@@ -72,14 +98,12 @@ impl Player {
             Op::Replace => self.store(request, Mode::Replace, now),
             Op::Append => self.store(request, Mode::Append, now),
             Op::Prepend => self.store(request, Mode::Prepend, now),
-            Op::Cas => {
-                if let Some(token) = self.token() {
-                    self.store(request, Mode::Cas(token), now);
-                }
-            }
+            Op::Cas => match self.token() {
+                Some(token) => self.store(request, Mode::Cas(token), now),
+                None => self.counts.writes.not_stored += 1,
+            },
             Op::Delete => {
                 self.cache.delete(self.key.as_bytes());
-                self.counts.deletes += 1;
                 let id = self.id(request);
                 self.audited(|audit| audit.removed(id));
             }
@@ -108,7 +132,10 @@ impl Player {
             }
         }
         self.audited(|audit| audit.missed(id, now));
-        self.store(request, Mode::Set, now);
+        if self.fills {
+            self.counts.fills += 1;
+            self.store(request, Mode::Set, now);
+        }
     }
 
     fn store(&mut self, request: &Request, mode: Mode, now: u64) {
@@ -125,7 +152,7 @@ impl Player {
         );
         match outcome {
             Ok(Stored::Stored) => self.counts.stored += 1,
-            Ok(_) => {}
+            Ok(_) => self.counts.writes.not_stored += 1,
             Err(_) => self.counts.store_failures += 1,
         }
         let Some(audit) = &mut self.audit else {
@@ -159,6 +186,8 @@ impl Player {
             self.audited(|audit| audit.counted(id));
             return;
         }
+        self.counts.writes.not_stored += 1;
+        self.counts.fills += 1;
         let digits = [b'0'; COUNTER_DIGITS];
         let width = (request.value_size as usize).clamp(1, COUNTER_DIGITS);
         let stored = self.cache.insert(key, &digits[..width]).ttl(ttl_of(request.ttl_seconds)).apply();

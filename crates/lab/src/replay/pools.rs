@@ -66,6 +66,10 @@ pub(super) struct Router {
 }
 
 impl Pools {
+    pub(super) fn names(&self) -> Vec<String> {
+        self.specs.iter().map(|spec| spec.share.name.clone()).collect()
+    }
+
     /// Bytes of each pool.
     ///
     /// # Errors
@@ -127,6 +131,12 @@ impl Pools {
         let names = self.specs.iter().map(|spec| spec.share.name.clone());
         Ok(Router { reader, pools: Vec::new(), numbers: names.zip(0..).collect() })
     }
+}
+
+/// The number of the pool of this name, else of `default`, else the first.
+pub(super) fn place(names: &[String], name: &str) -> usize {
+    let number = |wanted: &str| names.iter().position(|known| known == wanted);
+    number(name).or_else(|| number(DEFAULT_POOL)).unwrap_or(0)
 }
 
 impl Router {

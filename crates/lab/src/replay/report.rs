@@ -4,6 +4,7 @@ use super::audit::Findings;
 use super::decision::Decision;
 use super::pools::PoolReport;
 use crate::Error;
+use crate::bench::OtherWrites;
 use crate::flash::FlashReport;
 
 /// Results of a replay; the names of the fields are the names in the JSON object.
@@ -31,7 +32,13 @@ pub struct ReplayReport {
     pub policy: &'static str,
     pub threads: u16,
     pub gets: u64,
+    /// With gets and deletes, and the other writes where there are such, these are the requests.
+    pub sets: u64,
     pub deletes: u64,
+    #[serde(flatten)]
+    pub writes: Option<OtherWrites>,
+    /// Sets after a miss, and counters that were absent; not among the requests.
+    pub fills: u64,
     /// Writes that the cache accepted, fills after a miss included.
     pub stored: u64,
     /// Writes that the cache refused: the value too large, or no memory.
@@ -44,6 +51,9 @@ pub struct ReplayReport {
     pub time_steps_back: u64,
     /// How much of the trace's time the replay covers.
     pub trace_seconds: f64,
+    /// Keys of the configuration of CacheBench that have no effect here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flash: Option<FlashReport>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -19,11 +19,12 @@ use super::cell::Cell;
 use super::controllers::Controllers;
 use super::player::{Player, ReplayCounts};
 use super::pool_file::PoolSpec;
-use super::pools::{Divide, FLOOR_BYTES, PoolReport};
+use super::pools::{self, Divide, FLOOR_BYTES, PoolReport};
 use super::report::{AuditReport, ReplayReport};
 use super::segment_log::SegmentLog;
 use crate::Error;
 use crate::flash::FlashReport;
+use crate::generate::{PlayedBy, Workload};
 use crate::progress::Progress;
 use crate::trace::{Request, TraceReader};
 use crate::workload::mix;
@@ -187,33 +188,48 @@ fn replay_routed(
     if batches.is_empty() {
         return Err(Error::NoRequests { trace: trace.to_owned(), format, malformed: batches.malformed });
     }
-    let warmup = args.warmup.map_or(0, |count| count.0);
-    if warmup > 0 && args.threads > 1 {
-        let reason = "threads begin to count at different times: give --threads 1".to_owned();
-        return Err(Error::Configuration { option: "--warmup", value: warmup.to_string(), reason });
-    }
-    let team = || Team(caches.iter().map(|cache| Player::new(cache.clone(), args.audit)).collect());
+    let warmup = warmup(args)?;
+    let workload = args.workload()?;
+    let fills = workload.as_ref().is_none_or(Workload::fills_misses);
+    let team = || Team(caches.iter().map(|cache| Player::new(cache.clone(), args.audit, fills)).collect());
     let segments = args.segments.as_ref().map(|path| SegmentLog::create(path, args.overwrite)).transpose()?;
     let mut played = Played { counts: vec![ReplayCounts::default(); caches.len()], segments, ..Played::default() };
-    match args.threads {
-        1 => play_on_this_thread(caches, &mut batches, team(), warmup, &mut played, controllers)?,
-        threads => play_on_threads(caches, &mut batches, (0..threads).map(|_| team()).collect(), &mut played)?,
+    let mut teams: Vec<Team> = (0..args.threads).map(|_| team()).collect();
+    if let Some(workload) = workload.as_ref().filter(|workload| workload.prepopulates()) {
+        prefill(workload, args, caches, &mut teams, &mut played)?;
+    }
+    match teams.len() {
+        1 => play_on_this_thread(caches, &mut batches, teams.remove(0), warmup, &mut played, controllers)?,
+        _ => play_on_threads(caches, &mut batches, teams, &mut played)?,
     }
     if let Some(segments) = played.segments.take() {
         segments.finish(&caches[0], played.end)?;
     }
-    let stats: Vec<_> = caches.iter().map(Cache::stats).collect();
-    let sum = |field: fn(&Stats) -> u64| stats.iter().map(field).sum::<u64>();
-    let counted = |field: fn(&Stats) -> u64| sum(field) - played.warmed_up.iter().map(field).sum::<u64>();
     let mut counts = ReplayCounts::default();
     played.counts.iter().for_each(|pool| counts.add(pool));
-    let gets = counts.hits + counts.misses;
     if warmup > 0 && (played.warmup_left || counts.requests == 0) {
         let requests = if played.warmup_left { counts.requests } else { warmup };
         let reason = format!("the trace has {requests} requests only; none is left to count");
         return Err(Error::Configuration { option: "--warmup", value: warmup.to_string(), reason });
     }
+    let ignored = workload.map_or_else(Vec::new, |workload| workload.ignored(PlayedBy::Replay));
     let report = ReplayReport {
+        format,
+        malformed_lines: batches.malformed,
+        time_steps_back: batches.time_steps_back,
+        ignored,
+        ..report_of(&counts, &played, args, cell, caches)
+    };
+    Ok((report, played.counts))
+}
+
+/// The report, without numbers of the trace.
+fn report_of(counts: &ReplayCounts, played: &Played, args: &ReplayArgs, cell: Cell, caches: &[Cache]) -> ReplayReport {
+    let stats: Vec<_> = caches.iter().map(Cache::stats).collect();
+    let sum = |field: fn(&Stats) -> u64| stats.iter().map(field).sum::<u64>();
+    let counted = |field: fn(&Stats) -> u64| sum(field) - played.warmed_up.iter().map(field).sum::<u64>();
+    let gets = counts.hits + counts.misses;
+    ReplayReport {
         requests: counts.requests,
         hits: counts.hits,
         misses: counts.misses,
@@ -226,23 +242,36 @@ fn replay_routed(
         expired: counted(|stats| stats.expired),
         memory_limit_bytes: sum(|stats| stats.memory_limit_bytes),
         trace: args.source_name(),
-        format,
+        format: "",
         policy: cell.policy.name(),
         threads: args.threads,
         gets,
+        sets: counts.sets,
         deletes: counts.deletes,
+        writes: (counts.writes.requests() > 0).then_some(counts.writes),
+        fills: counts.fills,
         stored: counts.stored,
         store_failures: counts.store_failures,
-        malformed_lines: batches.malformed,
+        malformed_lines: 0,
         keys_resized: counts.keys_resized,
-        time_steps_back: batches.time_steps_back,
+        time_steps_back: 0,
         trace_seconds: played.end.as_secs_f64(),
+        ignored: Vec::new(),
         flash: caches.iter().find_map(Cache::flash_stats).map(|stats| FlashReport::new(&stats)),
-        audit: played.findings.map(|findings| AuditReport::new(&findings, sum(Stats::displaced))),
+        audit: played.findings.as_ref().map(|findings| AuditReport::new(findings, sum(Stats::displaced))),
         pools: None,
         decisions: None,
-    };
-    Ok((report, played.counts))
+    }
+}
+
+/// Requests of the warm-up.
+fn warmup(args: &ReplayArgs) -> Result<u64, Error> {
+    let warmup = args.warmup.map_or(0, |count| count.0);
+    if warmup > 0 && args.threads > 1 {
+        let reason = "threads begin to count at different times: give --threads 1".to_owned();
+        return Err(Error::Configuration { option: "--warmup", value: warmup.to_string(), reason });
+    }
+    Ok(warmup)
 }
 
 fn build(args: &ReplayArgs, cell: Cell) -> CacheBuilder {
@@ -308,6 +337,34 @@ impl Team {
     fn play(&mut self, Routed { request, pool }: &Routed, now: u64) {
         self.0[*pool].play(request, now);
     }
+}
+
+/// Sets each key before the first request where the configuration says so. Nothing of that counts.
+fn prefill(
+    workload: &Workload,
+    args: &ReplayArgs,
+    caches: &[Cache],
+    teams: &mut [Team],
+    played: &mut Played,
+) -> Result<(), Error> {
+    let names: Vec<String> = args.pools()?.map_or_else(Vec::new, |pools| pools.names());
+    let of_pool: Vec<usize> = workload.pool_names().iter().map(|name| pools::place(&names, name)).collect();
+    for (number, (request, pool)) in workload.prefill().enumerate() {
+        if number.is_multiple_of(BATCH) {
+            played.maintain(caches, Duration::ZERO)?;
+        }
+        let routed = Routed { request, pool: of_pool.get(pool).copied().unwrap_or(0) };
+        let place = thread_of(request.key, teams.len() as u64);
+        teams[place].play(&routed, 0);
+    }
+    teams.iter_mut().for_each(Team::forget_counts);
+    played.warmed_up = caches.iter().map(Cache::stats).collect();
+    Ok(())
+}
+
+/// The thread that plays all requests of a key.
+fn thread_of(key: u64, threads: u64) -> usize {
+    (mix(key) % threads) as usize
 }
 
 fn play_on_this_thread<S: FnMut() -> Result<Option<Routed>, Error>>(
@@ -390,8 +447,7 @@ fn distribute<S: FnMut() -> Result<Option<Routed>, Error>>(
 ) -> Result<(), Error> {
     let count = queues.len() as u64;
     while let Some(now) = batches.next_batch(|routed| {
-        let queue = (mix(routed.request.key) % count) as usize;
-        queues[queue].batch.push(routed);
+        queues[thread_of(routed.request.key, count)].batch.push(routed);
     })? {
         let start = Instant::now();
         played.maintain(caches, now)?;

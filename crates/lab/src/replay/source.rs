@@ -72,7 +72,8 @@ impl ReplayArgs {
         Ok(Some(Pools { specs: shares.iter().enumerate().map(spec).collect() }))
     }
 
-    fn workload(&self) -> Result<Option<Workload>, Error> {
+    /// The workload of the configuration.
+    pub(super) fn workload(&self) -> Result<Option<Workload>, Error> {
         let Some(path) = &self.cachebench else { return Ok(None) };
         let args = WorkloadArgs {
             cachebench: Some(path.clone()),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::line::Line;
 use clap::Parser;
 use ebbtide_lab::Error;
-use ebbtide_lab::bench::{BenchArgs, bench};
+use ebbtide_lab::bench::{BenchArgs, BenchReport, bench};
 use ebbtide_lab::generate::{GenerateArgs, Workload};
 use ebbtide_lab::replay::{ReplayArgs, ReplayReport, replay};
 use ebbtide_lab::trace::Op;
@@ -77,7 +77,7 @@ fn every_command_plays_a_configuration() {
         let (_directory, path) = file(text);
         let line = ["bench", "--cachebench", path.to_str().unwrap(), "--requests", "5000", "--generated", "5k"];
         let report = bench(&Line::<BenchArgs>::parse_from(line).args).unwrap();
-        assert_eq!((report.requests, report.pools.len()), (5000, pools));
+        assert_eq!((report.requests - report.fills, report.pools.len()), (5000, pools));
     }
 }
 
@@ -100,6 +100,106 @@ fn a_replay_uses_configured_memory_and_pools() {
     let one = POOLS.replace(r#""keyPoolDistribution": [0.5, 0.5], "opPoolDistribution": [0.5, 0.5]"#, r#""mode": """#);
     let report = try_replay(&one, "--requests 3k").unwrap();
     assert_eq!((report.memory_limit_bytes, report.pools), (16 * MIB, None));
+}
+
+/// Gets of 1000 keys, and what else `test` says.
+fn gets(cache: &str, test: &str) -> String {
+    format!(
+        r#"{{"cache_config": {{"cacheSizeMB": 64{cache}}}, "test_config": {{
+        "numOps": 20000, "numThreads": 1, "numKeys": 1000, "keySizeRange": [8, 9], "keySizeRangeProbability": [1.0],
+        "valSizeRange": [100, 101], "valSizeRangeProbability": [1.0], "getRatio": 1.0{test}}}}}"#
+    )
+}
+
+fn run_bench(text: &str, flags: &str) -> BenchReport {
+    let (_directory, path) = file(text);
+    let line = ["bench", "--cachebench", path.to_str().unwrap(), "--generated", "5k"];
+    bench(&Line::<BenchArgs>::parse_from(line.into_iter().chain(flags.split_whitespace())).args).unwrap()
+}
+
+#[test]
+fn misses_stay_misses_without_look_aside() {
+    for test in ["", r#", "enableLookaside": false"#] {
+        let report = try_replay(&gets("", test), "").unwrap();
+        assert_eq!((report.gets, report.misses, report.fills, report.stored), (20_000, 20_000, 0, 0), "{test}");
+        let report = run_bench(&gets("", test), "--requests 5000");
+        assert_eq!((report.hits, report.fills), (0, 0), "{test}");
+    }
+    let look_aside = gets("", r#", "enableLookaside": true"#);
+    let report = try_replay(&look_aside, "").unwrap();
+    assert_eq!((report.hits + report.misses, report.fills), (20_000, report.misses));
+    assert!(report.misses <= 1000 && report.ignored.is_empty(), "{report:?}");
+    let report = run_bench(&look_aside, "--requests 5000");
+    assert!(report.hits > 4000 && report.fills == report.gets - report.hits, "{report:?}");
+}
+
+#[test]
+fn a_prepopulated_cache_hits_from_the_start() {
+    let text = gets("", r#", "prepopulateCache": true, "loneGetRatio": 0.25"#);
+    for flags in ["", "--audit", "--threads 3 --audit", "--warmup 10k"] {
+        let report = try_replay(&text, flags).unwrap();
+        let counted = if flags.starts_with("--warmup") { 10_000 } else { 20_000 };
+        let (lone, stored) = (report.misses as f64 / counted as f64, report.stored);
+        assert_eq!((report.requests, report.hits + report.misses, stored), (counted, counted, 0), "{flags}");
+        assert!((0.18..0.22).contains(&lone) && report.objects == 1000, "{flags}: {lone} {report:?}");
+    }
+    let report = run_bench(&text, "--requests 5000");
+    let misses = 1.0 - report.hit_ratio;
+    assert!((0.17..0.23).contains(&misses) && report.sets == 0, "{report:?}");
+    // Each pool has its keys.
+    let only_gets = r#""getRatio": 1.0, "setRatio": 0.0, "delRatio": 0.0, "updateRatio": 0.0, "addChainedRatio": 0.0"#;
+    let (before, after) = POOLS.split_once(r#""getRatio": 0.7"#).unwrap();
+    let after = after.split_once(r#""keyPoolDistribution""#).unwrap().1;
+    let report = try_replay(&format!("{before}{only_gets}, \"keyPoolDistribution\"{after}"), "").unwrap();
+    assert_eq!((report.misses, report.objects), (0, 4000));
+}
+
+#[test]
+fn sets_may_be_only_of_absent_keys() {
+    let report = try_replay(&gets("", r#", "setRatio": 1.0, "onlySetIfMiss": true"#), "").unwrap();
+    let writes = report.writes.unwrap();
+    assert_eq!((report.sets, report.stored), (0, report.objects));
+    assert_eq!(writes.adds - writes.not_stored, report.stored);
+}
+
+#[test]
+fn the_requests_of_a_report_add_up() {
+    for (text, flags) in [(POOLS, ""), (POOLS, "--threads 2"), (BURST, "--requests 20k")] {
+        let report = try_replay(text, flags).unwrap();
+        let writes = report.writes.unwrap_or_default();
+        let others = writes.adds + writes.replaces + writes.appends + writes.counts;
+        assert_eq!(report.requests, report.gets + report.sets + report.deletes + others, "{report:?}");
+        assert!(report.sets > 0 && (text == BURST || writes.replaces > 0 && writes.appends > 0), "{report:?}");
+        let attempts = report.sets + report.fills + others;
+        assert_eq!(attempts, report.stored + report.store_failures + writes.not_stored, "{report:?}");
+    }
+}
+
+#[test]
+fn reports_list_the_keys_without_effect() {
+    let replayed = try_replay(POOLS, "").unwrap().ignored;
+    for key in ["checkConsistency", "distribution", "cache_config.allocFactor", "cache_config.nvmCacheSizeMB"] {
+        assert!(replayed.iter().any(|ignored| ignored == key), "{key}: {replayed:?}");
+    }
+    for key in ["prepopulateCache", "numOps", "cache_config.cacheSizeMB", "cache_config.poolSizes"] {
+        assert!(replayed.iter().all(|ignored| ignored != key), "{key}: {replayed:?}");
+    }
+    let benched = run_bench(POOLS, "--requests 100").ignored;
+    let more: Vec<&str> = benched.iter().filter(|key| !replayed.contains(key)).map(String::as_str).collect();
+    assert_eq!(more, ["cache_config.cacheSizeMB", "numOps", "numThreads", "opDelayBatch", "opDelayNs"]);
+}
+
+#[test]
+fn a_bench_has_the_rate_burst_and_pool_sizes() {
+    let paced = gets("", r#", "opRatePerSec": 1, "opRateBurstSize": 100"#);
+    let report = run_bench(&paced, "--seconds 0.2 --threads 2");
+    let pace = report.pace.unwrap();
+    assert_eq!((pace.rate, pace.at_once), (1.0, Some(100)));
+    assert!((100..300).contains(&report.requests), "without a rate these are a hundred thousand: {}", report.requests);
+    let report = run_bench(POOLS, "--requests 100 --memory 64m");
+    let bytes: Vec<u64> = report.pools.iter().map(|pool| pool.memory_bytes.unwrap()).collect();
+    let share = bytes[0] as f64 / (bytes[0] + bytes[1]) as f64;
+    assert!((0.23..0.27).contains(&share) && bytes[0] + bytes[1] > 60 * MIB, "{bytes:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod bench;
 mod bench_network;
 mod cachebench;
+mod cachebench_keys;
 mod generate;
 mod generate_from_files;
 mod line;

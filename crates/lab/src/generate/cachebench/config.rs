@@ -30,6 +30,9 @@ pub(super) struct TestConfig {
     pub(super) op_pool_distribution: Option<Vec<f64>>,
     pub(super) key_pool_distribution: Option<Vec<f64>>,
     pub(super) config_path: PathBuf,
+    pub(super) enable_lookaside: bool,
+    pub(super) only_set_if_miss: bool,
+    pub(super) prepopulate_cache: bool,
 }
 
 /// The distributions of a pool; those of `test_config` itself where it has no `poolDistributions`.
@@ -80,7 +83,7 @@ struct SizeFile {
 }
 
 /// Keys of `test_config` alone.
-const TEST_KEYS: [&str; 13] = [
+const TEST_KEYS: [&str; 16] = [
     "name",
     "generator",
     "numOps",
@@ -94,6 +97,9 @@ const TEST_KEYS: [&str; 13] = [
     "keyPoolDistribution",
     "configPath",
     "poolDistributions",
+    "enableLookaside",
+    "onlySetIfMiss",
+    "prepopulateCache",
 ];
 
 /// Keys of a pool, which `test_config` may have, too.
@@ -123,23 +129,19 @@ const POOL_KEYS: [&str; 22] = [
 ];
 
 /// Keys about the cache, the checks or the statistics of CacheBench: the requests are the same without them.
-/// `enableLookaside` and `onlySetIfMiss` set the action after a miss, which a replay decides.
-const WITHOUT_MEANING: [&str; 18] = [
+const WITHOUT_MEANING: [&str; 15] = [
     "allocator",
     "cachePieceSize",
     "checkConsistency",
     "checkNvmCacheWarmUp",
     "distribution",
-    "enableLookaside",
     "ignoreOpCount",
     "maxCachePieces",
     "maxInconsistencyCount",
     "maxInvalidDestructorCount",
     "mode",
-    "onlySetIfMiss",
     "populateItem",
     "preallocateCache",
-    "prepopulateCache",
     "samplingIntervalMs",
     "touchValue",
     "useLegacyKeyGen",
@@ -156,8 +158,10 @@ pub(super) struct Configuration {
     pub(super) test: TestConfig,
     pub(super) pools: Vec<PoolConfig>,
     pub(super) cache: CacheConfig,
-    /// Keys without a meaning for a trace.
+    /// Keys without a meaning here.
     pub(super) ignored: Vec<String>,
+    /// All keys of the test and of the cache, these as `cache_config.KEY`.
+    pub(super) given: Vec<String>,
 }
 
 impl Configuration {
@@ -170,6 +174,9 @@ impl Configuration {
         let mut ignored = checked("test_config", &test, &[&TEST_KEYS, &POOL_KEYS]).map_err(wrong)?;
         let (cache, of_cache) = CacheConfig::read(whole.get("cache_config")).map_err(wrong)?;
         ignored.extend(of_cache);
+        let given =
+            keys("", &test).chain(whole.get("cache_config").into_iter().flat_map(|cache| keys("cache_config.", cache)));
+        let given = given.collect();
         let listed = test.get("poolDistributions").and_then(Value::as_array);
         let (is_listed, pools) = (listed.is_some(), listed.cloned().unwrap_or_else(|| vec![test.clone()]));
         let test: TestConfig = section("test_config", test).map_err(wrong)?;
@@ -191,8 +198,13 @@ impl Configuration {
         }
         ignored.sort_unstable();
         ignored.dedup();
-        Ok(Self { test, pools: read, cache, ignored })
+        Ok(Self { test, pools: read, cache, ignored, given })
     }
+}
+
+/// The keys of a section, each behind `prefix`.
+fn keys(prefix: &str, section: &Value) -> impl Iterator<Item = String> {
+    section.as_object().into_iter().flat_map(|map| map.keys()).map(move |key| format!("{prefix}{key}"))
 }
 
 /// A file may list configurations that CacheBench runs side by side; one of them is a workload.

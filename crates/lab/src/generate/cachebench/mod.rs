@@ -19,6 +19,9 @@
 //!     valSizeDistFile        valSizeRange and valSizeRangeProbability
 //!     keySizeRange, ttlSecsRange, chainedItemLengthRange, chainedItemValSizeRange, each with its Probability
 //! ```
+//!   enableLookaside          a miss is followed by a set; without it a miss stays one
+//!   onlySetIfMiss            sets are adds
+//!   prepopulateCache         each key is set before the first request
 //! Popularity and sizes may also be in the configuration itself. Without buckets popularity is normal over the keys.
 //! Without loneGetRatio oneHits replaces it. Sizes and TTLs are independent of popularity, and there is no churn.
 //!
@@ -38,6 +41,7 @@ mod refusal;
 use std::path::Path;
 
 use super::extent::TraceExtent;
+use super::play::PlayedBy;
 use crate::Error;
 use crate::trace::{Op, Request};
 use crate::workload::{Random, WeightedChoice, coprime_near_golden_section, mix, unit};
@@ -45,6 +49,17 @@ use cache_config::CacheConfig;
 use config::{Configuration, PoolConfig, TestConfig};
 use distributions::{KeyPopularity, Numbers};
 use refusal::Refusal;
+
+/// Keys in whose place `ebbtide bench` has options of its own or nothing. A server has its own pools.
+const IGNORED_BY_BENCH: [&str; 7] = [
+    "numOps",
+    "numThreads",
+    "opDelayNs",
+    "opDelayBatch",
+    "cache_config.cacheSizeMB",
+    "cache_config.numPools",
+    "cache_config.poolSizes",
+];
 
 /// A workload of CacheBench.
 #[derive(Clone, Debug)]
@@ -62,8 +77,16 @@ pub(super) struct CacheBench {
     cache: CacheConfig,
     /// Keys of the workload for each of the configuration.
     scale: f64,
-    /// Keys of `test_config` that mean nothing here.
-    pub(super) ignored: Vec<String>,
+    /// Keys that mean nothing here.
+    ignored: Vec<String>,
+    /// All keys of the configuration.
+    given: Vec<String>,
+    /// Whether a miss is followed by a set.
+    pub(super) fills_misses: bool,
+    /// Whether each key is set before the first request.
+    pub(super) prepopulates: bool,
+    /// Operations a second.
+    pub(super) rate: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -102,7 +125,7 @@ impl CacheBench {
 
     fn new(configuration: Configuration) -> Result<Self, Refusal> {
         let refused = |key: &str, reason: String| Err(Refusal::new(key, reason).within("test_config"));
-        let Configuration { test, pools, cache, mut ignored } = configuration;
+        let Configuration { test, pools, cache, mut ignored, given } = configuration;
         if test.op_rate_burst_size > 0 && test.op_rate_per_sec == 0 {
             ignored.push("opRateBurstSize".into());
         }
@@ -140,7 +163,7 @@ impl CacheBench {
                 return refused("numKeys", reason);
             }
             let pool = &pools[number.min(pools.len() - 1)];
-            built.push(Pool::new(pool, first, end - first).map_err(|refusal| refusal.within(&pool.section))?);
+            built.push(Pool::new(pool, &test, first, end - first).map_err(|refusal| refusal.within(&pool.section))?);
         }
         let operations_in_all = test.num_ops.saturating_mul(test.num_threads.unwrap_or(1));
         let Some(pool_choice) = pool_choice else {
@@ -156,7 +179,47 @@ impl CacheBench {
             cache,
             scale: 1.0,
             ignored,
+            given,
+            fills_misses: test.enable_lookaside,
+            prepopulates: test.prepopulate_cache,
+            rate: (test.op_rate_per_sec > 0).then_some(test.op_rate_per_sec),
         })
+    }
+
+    /// The keys of the configuration that have no effect under this command.
+    pub(super) fn ignored(&self, by: PlayedBy) -> Vec<String> {
+        let of_command: &[&str] = match by {
+            PlayedBy::Trace => &["enableLookaside", "prepopulateCache"],
+            PlayedBy::Replay => &[],
+            PlayedBy::Bench => &IGNORED_BY_BENCH[..IGNORED_BY_BENCH.len() - 2],
+            PlayedBy::RemoteBench => &IGNORED_BY_BENCH,
+        };
+        let given = self.given.iter().filter(|key| of_command.contains(&key.as_str()));
+        let mut ignored: Vec<String> = self.ignored.iter().chain(given).cloned().collect();
+        ignored.sort_unstable();
+        ignored.dedup();
+        ignored
+    }
+
+    /// Whether a key is asked for or set once only.
+    pub(super) fn is_lone(&self, key: u64) -> bool {
+        key >= self.keys
+    }
+
+    /// A set of each key that is asked for again, with the number of its pool.
+    pub(super) fn prefill(&self, seed: u64) -> impl Iterator<Item = (Request, usize)> + '_ {
+        self.pools.iter().enumerate().flat_map(move |(number, pool)| {
+            let keys = pool.first_key..pool.first_key + pool.keys;
+            keys.map(move |key| (pool.request(Op::Set, key, 0, seed), number))
+        })
+    }
+
+    pub(super) fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    pub(super) fn pools(&self) -> usize {
+        self.pools.len()
     }
 
     pub(super) fn requests(&self, span_seconds: u64, extent: TraceExtent) -> impl Iterator<Item = Request> + '_ {
@@ -221,13 +284,14 @@ impl CacheBench {
 }
 
 impl Pool {
-    fn new(config: &PoolConfig, first_key: u64, keys: u64) -> Result<Self, Refusal> {
+    fn new(config: &PoolConfig, test: &TestConfig, first_key: u64, keys: u64) -> Result<Self, Refusal> {
+        let set = if test.only_set_if_miss { Op::Add } else { Op::Set };
         let operations = WeightedChoice::new([
             (CacheBenchOperation::Of(Op::Get), config.get_ratio),
-            (CacheBenchOperation::Of(Op::Set), config.set_ratio),
+            (CacheBenchOperation::Of(set), config.set_ratio),
             (CacheBenchOperation::Of(Op::Delete), config.del_ratio),
             (CacheBenchOperation::Lone(Op::Get), config.lone_get_ratio.unwrap_or(0.0)),
-            (CacheBenchOperation::Lone(Op::Set), config.lone_set_ratio),
+            (CacheBenchOperation::Lone(set), config.lone_set_ratio),
             (CacheBenchOperation::Of(Op::Replace), config.update_ratio),
             (CacheBenchOperation::Of(Op::Append), config.add_chained_ratio),
         ]);
