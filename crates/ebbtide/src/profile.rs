@@ -473,13 +473,15 @@ impl CacheProfile {
         self.sizes.misses.entropy(self.pool.store.memory_bytes())
     }
 
-    /// By Little's law: objects in memory for each one that leaves it in a second, also to flash.
+    /// By Little's law: objects in memory for each one that leaves it in a second, also to flash. No object is older than
+    /// the cache.
     fn evicted_after(&self) -> Option<Duration> {
         let (first, last) = (self.recent.front()?, self.recent.back()?);
         let evicted = last.displaced.saturating_sub(first.displaced);
         let seconds = last.at_ms.saturating_sub(first.at_ms) as f64 / 1000.0;
         let items = self.pool.store.counter_snapshot().items as f64;
-        (evicted > 0 && seconds > 0.0).then(|| Duration::from_secs_f64(items * seconds / evicted as f64))
+        let age = (evicted > 0 && seconds > 0.0).then(|| Duration::from_secs_f64(items * seconds / evicted as f64));
+        age.map(|age| age.min(Duration::from_millis(last.at_ms)))
     }
 }
 
@@ -594,6 +596,25 @@ mod tests {
         assert!(curve.points.is_sorted_by(|one, next| one.miss_ratio >= next.miss_ratio));
         assert_eq!(curve.dropped_samples, 0);
         assert!(curve.evicted_after.is_some_and(|after| after < Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn no_object_leaves_older_than_the_cache() {
+        let (cache, mut profile) = profiled(ByteSize::mib(4));
+        look_aside(&cache, 100, 100, 1);
+        let at = |at_ms, displaced| Counted {
+            at_ms,
+            displaced,
+            sampled_gets: 0,
+            sampled_hits: 0,
+            lookup_hits: 0,
+            lookup_misses: 0,
+        };
+        // One object of a hundred leaves in three seconds.
+        profile.recent = VecDeque::from([at(1000, 0), at(4000, 1)]);
+        assert_eq!(profile.evicted_after(), Some(Duration::from_secs(4)));
+        profile.recent = VecDeque::from([at(1000, 0), at(4000, 300)]);
+        assert_eq!(profile.evicted_after(), Some(Duration::from_secs(1)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! differences of two samples.
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::admin::AdminReport;
 use super::source::StatsSample;
@@ -329,6 +330,19 @@ fn goes_on(before: &StatsSample, now: &StatsSample) -> bool {
 }
 
 impl TopReport {
+    /// The fields for a reader: without the commands that nobody has sent.
+    pub fn without_unused(&self) -> Value {
+        let mut fields = serde_json::to_value(self).unwrap_or_default();
+        let unused = self.operations.named().into_iter().filter(|(_, operation)| !operation.is_used());
+        if let Some(operations) = fields.get_mut("operations").and_then(Value::as_object_mut) {
+            unused.for_each(|(name, _)| drop(operations.remove(name)));
+        }
+        if let Some(latencies) = fields.pointer_mut("/admin/latency_us").and_then(Value::as_object_mut) {
+            latencies.retain(|_, latency| latency["count"] != 0);
+        }
+        fields
+    }
+
     pub fn new(target: &str, before: Option<&StatsSample>, now: &StatsSample, admin: AdminReport) -> Self {
         let span = Span { before: before.filter(|before| goes_on(before, now)), now };
         let operations = Operations {
@@ -410,6 +424,15 @@ mod tests {
         let before = before.map(|text| StatsSample::from_lines(start, text, ""));
         let now = StatsSample::from_lines(start + Duration::from_secs(2), now, own);
         TopReport::new("t", before.as_ref(), &now, AdminReport::default())
+    }
+
+    #[test]
+    fn a_text_leaves_out_commands_that_nobody_has_sent() {
+        let fields =
+            report(Some(BEFORE), "pid 7\nuptime 12\nget_hits 190\nget_misses 0\ncmd_set 25\ndelete_hits 0", "");
+        let fields = fields.without_unused();
+        let told: Vec<&String> = fields["operations"].as_object().unwrap().keys().collect();
+        assert_eq!(told, ["get", "set"]);
     }
 
     #[test]

@@ -94,7 +94,10 @@ pub fn run(args: TopArgs) -> Result<(), Error> {
             Ok(now) => {
                 let told = AdminReport::read(&admin, &now);
                 let report = TopReport::new(source.target(), before.as_ref(), &now, told);
-                crate::report::print(&report, args.json, &mut out)?;
+                match args.json {
+                    true => crate::report::print(&report, true, &mut out)?,
+                    false => crate::report::print(&report.without_unused(), false, &mut out)?,
+                }
                 before = Some(now);
             }
             Err(error) if args.json && !args.once => {

@@ -19,7 +19,9 @@ pub type Intervals = VecDeque<(Option<f64>, Option<f64>)>;
 /// All lines; the bars take what `width` leaves.
 pub fn lines(report: &TopReport, intervals: &Intervals, width: usize) -> Vec<Line<'static>> {
     let bar_width = width.saturating_sub(MORE + 25);
-    let max = intervals.iter().filter_map(|(_, operations)| *operations).fold(1.0, f64::max);
+    // The mean of the server's window reaches back before the first interval here, and no mean is above its maximum.
+    let told = intervals.iter().map(|(_, operations)| *operations).chain([report.operations_per_second]);
+    let max = told.flatten().fold(1.0, f64::max);
     let ratios = bars(intervals.iter().map(|(ratio, _)| *ratio), bar_width);
     let speeds = bars(intervals.iter().map(|(_, speed)| speed.map(|speed| speed / max)), bar_width);
     let look = look_of(report.headline_level.as_deref());

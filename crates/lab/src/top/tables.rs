@@ -35,7 +35,7 @@ pub fn commands(report: &TopReport) -> Table {
     let used = report.operations.named().into_iter().filter(|(_, operation)| operation.is_used());
     let mut rows: Vec<Row> =
         used.map(|(name, operation)| command_row(name, operation, latencies.get(name).copied())).collect();
-    for (name, latency) in latencies {
+    for (name, latency) in latencies.iter().filter(|(_, latency)| latency.count > 0) {
         if rows.iter().all(|row| row.name != *name) {
             rows.push(command_row(name, &OperationRate::default(), Some(*latency)));
         }

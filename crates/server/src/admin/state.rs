@@ -74,7 +74,8 @@ impl AdminState {
             _ => observer.gets_and_hits(),
         };
         drop(observer);
-        if let Some(decision) = self.shared.sizing.update(gets, hits) {
+        let evicted = lock(&self.shared.evictions.samples.groups).total();
+        if let Some(decision) = self.shared.sizing.update(gets, hits, evicted.age_seconds()) {
             message!("ebbtide: {decision}");
             lock(&self.observer).note_division(unix_now().as_millis() as u64, decision);
         }
@@ -92,7 +93,6 @@ impl AdminState {
         }
         let unread_share = clock.latest.as_ref().and_then(Census::unread_share);
         drop(clock);
-        let evicted = lock(&self.shared.evictions.samples.groups).total();
         let recent = Recent { window, unread_share, evicted };
         *lock(&self.shared.recent) = recent;
         *lock(&self.shared.headline) = headline(&self.facts(&recent));

@@ -14,6 +14,8 @@ use std::hash::{BuildHasher, RandomState};
 const CAPACITY: usize = 256;
 /// Samples that a key needs to be reported.
 const MIN_SAMPLES: u64 = 2;
+/// Part of all accesses from which on a key is hot.
+const MIN_SHARE: f64 = 0.001;
 /// Keys with less weight are dropped, without a visible effect on any share: an access weighs one.
 const MIN_WEIGHT: f32 = 1.0 / 1024.0;
 
@@ -124,7 +126,7 @@ pub fn hottest<'a>(workers: impl Iterator<Item = &'a HotKeys>, max: usize) -> Ve
             known.iter_mut().zip(counts).for_each(|(sum, count)| *sum += f64::from(count));
         }
     }
-    let is_told = |samples: u64, weight: f64| samples >= MIN_SAMPLES && weight > 0.0;
+    let is_told = |samples: u64, weight: f64| samples >= MIN_SAMPLES && weight > 0.0 && weight >= MIN_SHARE * total;
     let mut keys: Vec<_> = sum.into_iter().filter(|(_, (samples, [weight, ..]))| is_told(*samples, *weight)).collect();
     keys.sort_by(|(a_key, (_, [a, ..])), (b_key, (_, [b, ..]))| b.total_cmp(a).then_with(|| a_key.cmp(b_key)));
     keys.truncate(max);
@@ -218,6 +220,17 @@ mod tests {
         // Once on each of two workers.
         sketches.iter_mut().for_each(|sketch| sketch.add(b"hot", 250.0, None));
         assert_eq!(shares(&sketches), [("hot".to_owned(), 500.0 / 250_500.0)]);
+    }
+
+    #[test]
+    fn a_key_with_a_small_share_is_not_hot() {
+        let mut sketch = HotKeys::default();
+        for _ in 0..2 {
+            sketch.add(b"cold", 4.0, Some(true));
+            sketch.add(b"warm", 6.0, Some(true));
+        }
+        sketch.add_unknown(9980.0);
+        assert_eq!(shares(&[sketch]), [("warm".to_owned(), 0.0012)]);
     }
 
     #[test]

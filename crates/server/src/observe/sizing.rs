@@ -2,6 +2,7 @@
 //! thread, and the controller that moves memory between the pools.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ebbtide::curves::{MissEntropy, SizeClassMisses};
 use ebbtide::memcached::{
@@ -57,9 +58,9 @@ impl Sizing {
         *lock(&self.controller) = Some(controller.expect("the defaults have a meaning"));
     }
 
-    /// Processes the samples. `gets` and `hits`: of the last minute, or of a longer time if these are few. Returns a
-    /// new decision in words.
-    pub fn update(&self, gets: u64, hits: u64) -> Option<String> {
+    /// Processes the samples. `gets` and `hits`: of the last minute, or of a longer time if these are few.
+    /// `evicted_age_seconds`: of the sampled evictions of all pools. Returns a new decision in words.
+    pub fn update(&self, gets: u64, hits: u64, evicted_age_seconds: Option<f64>) -> Option<String> {
         let mut controller = lock(&self.controller);
         let controller = controller.as_mut()?;
         let said = match controller.update() {
@@ -73,6 +74,10 @@ impl Sizing {
             false => profile.and_then(CacheProfile::recent_miss_ratio),
         };
         let verdict = profile.and_then(|profile| profile.verdict(miss_ratio));
+        let verdict = verdict.map(|verdict| match is_of_one_pool {
+            true => with_sampled_age(verdict, evicted_age_seconds),
+            false => verdict,
+        });
         let pool = pool.unwrap_or_default().to_owned();
         let miss_entropy = profile.and_then(CacheProfile::miss_entropy).map(|entropy| entropy.to_string());
         *lock(&self.latest) = LatestVerdict { pool, is_of_one_pool, verdict, miss_ratio, miss_entropy };
@@ -174,6 +179,7 @@ impl Sizing {
         let Some(curve) = profile.curve(miss_ratio) else {
             return Some(no_curve(pool, "too few gets were sampled yet"));
         };
+        let evicted_after = verdict.as_ref().map_or(curve.evicted_after, |verdict| verdict.evicted_after);
         Some(json!({
             "pool": pool,
             "policy": policy,
@@ -181,7 +187,7 @@ impl Sizing {
             "full": curve.is_full,
             "measured_miss_ratio": miss_ratio.map(rounded),
             "miss_entropy": curve.miss_entropy.as_ref().map(entropy),
-            "evicted_after_seconds": curve.evicted_after.map(|after| rounded(after.as_secs_f64())),
+            "evicted_after_seconds": evicted_after.map(|after| rounded(after.as_secs_f64())),
             "present": with_marginal(&curve, &[curve.present]).pop(),
             "points": with_marginal(&curve, &curve.points),
             "hull": with_marginal(&curve, &curve.hull()),
@@ -192,6 +198,12 @@ impl Sizing {
             "dropped_samples": curve.dropped_samples,
         }))
     }
+}
+
+/// The verdict with the age that the sampled evictions had, in place of the estimate from their number.
+fn with_sampled_age(verdict: Verdict, age_seconds: Option<f64>) -> Verdict {
+    let sampled = age_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    Verdict { evicted_after: verdict.evicted_after.map(|estimate| sampled.unwrap_or(estimate)), ..verdict }
 }
 
 /// The newest change of a policy, and the state of the pool `default`.
@@ -306,4 +318,21 @@ fn point(point: &CurvePoint) -> Value {
 /// Eight decimals: more are none of the sample.
 fn rounded(ratio: f64) -> f64 {
     (ratio * 1e8).round() / 1e8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verdict_has_the_age_of_sampled_evictions() {
+        let estimate = Some(Duration::from_secs(240));
+        let (step_bytes, saved_points, cost_points) = (1 << 20, 1.0, 1.0);
+        let verdict =
+            Verdict { is_full: true, miss_ratio: 0.5, evicted_after: estimate, step_bytes, saved_points, cost_points };
+        let age = |verdict, seconds| with_sampled_age(verdict, seconds).evicted_after;
+        assert_eq!(age(verdict, Some(19.0)), Some(Duration::from_secs(19)));
+        assert_eq!(age(verdict, None), estimate);
+        assert_eq!(age(Verdict { evicted_after: None, ..verdict }, Some(19.0)), None, "nothing is evicted now");
+    }
 }
