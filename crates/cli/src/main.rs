@@ -16,18 +16,19 @@ mod manual;
 mod notify;
 mod process;
 mod serve;
+mod show;
 mod similar;
 mod startup;
 mod words;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
 use ebbtide_server::ebbtide::message;
 
 use config::Request;
 use error::Error;
+use show::show;
 use words::Word;
 
 fn main() -> ExitCode {
@@ -85,9 +86,4 @@ fn server(args: &[OsString]) -> Result<ExitCode, Error> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Unlike `print!`, does not mind a reader that has seen enough.
-fn show(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
 }

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::error::Error;
-use crate::{commands, help, manual, show, similar};
+use crate::show::show;
+use crate::{commands, help, manual, similar};
 
 /// A command with its help.
 pub struct Word {

@@ -473,8 +473,8 @@ impl CacheProfile {
         self.sizes.misses.entropy(self.pool.store.memory_bytes())
     }
 
-    /// By Little's law: objects in memory for each one that leaves it in a second, also to flash. No object is older than
-    /// the cache.
+    /// By Little's law: objects in memory for each one that leaves it in a second, also to flash. No object is older
+    /// than the cache.
     fn evicted_after(&self) -> Option<Duration> {
         let (first, last) = (self.recent.front()?, self.recent.back()?);
         let evicted = last.displaced.saturating_sub(first.displaced);

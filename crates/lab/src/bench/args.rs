@@ -32,8 +32,8 @@ pub struct BenchArgs {
     /// Play a workload of `ebbtide generate`, by its name, in the same way
     #[arg(long, value_enum, conflicts_with_all = WORKLOAD_ARGS, conflicts_with = "trace")]
     pub preset: Option<Preset>,
-    /// Play a workload of CacheBench in the same way: a JSON file with its `test_config`; --fill, --prefill and the rate
-    /// are those of the configuration
+    /// Play a workload of CacheBench in the same way: a JSON file with its `test_config`; --fill, --prefill and the
+    /// rate are those of the configuration
     #[arg(long, value_name = "FILE", conflicts_with_all = WORKLOAD_ARGS, conflicts_with_all = ["trace", "preset"])]
     pub cachebench: Option<PathBuf>,
     /// Requests of --preset or --cachebench that are drawn, to be played round and round
@@ -108,8 +108,8 @@ pub struct BenchArgs {
     /// Write the latencies of each second as a log of HDR histograms, in nanoseconds
     #[arg(long, value_name = "FILE")]
     pub hdr: Option<PathBuf>,
-    /// Replace a file of --hdr that exists; that of --csv is replaced in any case, and with this option without a line on
-    /// standard error
+    /// Replace a file of --hdr that exists; that of --csv is replaced in any case, and with this option without a line
+    /// on standard error
     #[arg(long, visible_alias = "force")]
     pub overwrite: bool,
     /// Write the report as a csv file with one row

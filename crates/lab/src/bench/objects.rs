@@ -33,7 +33,7 @@ pub(super) struct Recording {
     pools: Vec<String>,
     /// The shares of the pools; none where the configuration has none.
     pool_shares: Vec<f64>,
-    /// What the configuration says of the load: a set after each miss, a set of each key at the start, and a rate.
+    /// The load by the configuration: a set after each miss, a set of each key at the start, and a rate.
     pub(super) fills_misses: bool,
     pub(super) prepopulates: bool,
     pub(super) pace: Option<Pace>,

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_burst_is_due_at_once_on_all_threads() {
+    fn the_first_burst_is_due_at_once() {
         let args = TestArgs::parse_from(["bench", "--threads", "3"]).args;
         for thread in 0..3 {
             let due = first(Schedule::new(&args, Pace { rate: 30.0, at_once: 10 }, thread), 6);

@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_leaves_out_commands_that_nobody_has_sent() {
+    fn commands_that_nobody_sends_are_left_out() {
         let fields =
             report(Some(BEFORE), "pid 7\nuptime 12\nget_hits 190\nget_misses 0\ncmd_set 25\ndelete_hits 0", "");
         let fields = fields.without_unused();

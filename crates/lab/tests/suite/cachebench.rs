@@ -190,7 +190,7 @@ fn reports_list_the_keys_without_effect() {
 }
 
 #[test]
-fn a_bench_has_the_rate_burst_and_pool_sizes() {
+fn bench_keeps_the_rate_and_pool_sizes() {
     let paced = gets("", r#", "opRatePerSec": 1, "opRateBurstSize": 100"#);
     let report = run_bench(&paced, "--seconds 0.2 --threads 2");
     let pace = report.pace.unwrap();

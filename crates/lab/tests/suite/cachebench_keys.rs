@@ -8,7 +8,7 @@ use clap::Parser;
 use ebbtide_lab::replay::{ReplayArgs, replay};
 use serde_json::{Map, Value, json};
 
-/// What a replay does with a configuration.
+/// The end of a replay of a configuration.
 enum Outcome {
     /// It runs, and lists these keys of the test as ignored; of the cache it lists all but its size and pools.
     Runs(&'static [&'static str]),
@@ -17,8 +17,8 @@ enum Outcome {
 }
 use Outcome::{Refused, Runs};
 
-/// The path, the keys of the cache, the keys of the test without those of `ALWAYS`, and the outcome. `pool.` is a key of
-/// each of the `poolDistributions`.
+/// The path, the keys of the cache, the keys of the test without those of `ALWAYS`, and the outcome. `pool.` is a key
+/// of each of the `poolDistributions`.
 type Shipped = (&'static str, &'static str, &'static str, Outcome);
 
 const ALWAYS: &str = "numOps numThreads";

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_with_a_small_share_is_not_hot() {
+    fn a_small_share_is_not_hot() {
         let mut sketch = HotKeys::default();
         for _ in 0..2 {
             sketch.add(b"cold", 4.0, Some(true));
