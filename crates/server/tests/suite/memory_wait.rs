@@ -23,6 +23,8 @@ const MAX_ATTEMPT: Duration = Duration::from_millis(1500);
 const LOOK: Duration = Duration::from_millis(50);
 /// The looks of four times the two seconds that a write waits for a reader.
 const MAX_LOOKS: u32 = 160;
+/// The looks of ten times the tenth of a second that a write waits for handles.
+const MAX_HELD_LOOKS: u32 = 20;
 
 /// A server of one worker over a full cache that evicts nothing.
 struct Full {
@@ -214,6 +216,27 @@ fn a_write_that_waits_too_long_is_refused() {
     let mut looks = 0;
     repeat_after_stalls(2 * MAX_ATTEMPT, || looks = refuse_a_write_that_waits_for_too_long());
     assert!(looks <= MAX_LOOKS, "refused after {looks} looks");
+}
+
+/// Handles may hold up to half of this memory, so a write of as much again waits for them, for a tenth of a second.
+#[test]
+fn a_write_beside_handles_is_refused_in_time() {
+    let builder = Cache::builder().memory(ByteSize::mib(1)).max_value(ByteSize::kib(512));
+    let cache = builder.segment_size(ByteSize::kib(16)).build().expect("a cache");
+    let server = TestServer::around(cache, ServerOptions { threads: 1, ..options() });
+    let long = value(500_000);
+    server.cache.insert(b"held", &long).apply().expect("space");
+    let held = server.cache.get(b"held").hit().expect("it was set").to_handle().expect("it may be held");
+    let (mut stream, started) = (server.connect(), Instant::now());
+    stream.write_all(&set("new", &long)).expect("a write");
+    let looks = looks_for_answer(&stream);
+    let answer = b"SERVER_ERROR Out of memory during read\r\n";
+    assert_bytes(&read_exactly(&mut stream, answer.len()), answer);
+    let waited = started.elapsed();
+    assert!(waited >= Duration::from_millis(100) && looks <= MAX_HELD_LOOKS, "{waited:?}, {looks} looks");
+    drop(held);
+    stream.write_all(&set("new", &long)).expect("a write");
+    assert_bytes(&read_exactly(&mut stream, 8), b"STORED\r\n");
 }
 
 /// Looks until there is an answer.
