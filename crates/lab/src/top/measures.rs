@@ -495,7 +495,7 @@ mod tests {
         let is_unknown = |line: &&str| line.contains("null") && !line.contains("\"hit_ratio\"");
         let unknown: Vec<_> = text.lines().filter(is_unknown).collect();
         assert_eq!(unknown, [""; 0], "{text}");
-        assert_eq!((report.pools.len(), report.removals.len()), (3, 6));
+        assert_eq!((report.pools.len(), report.removals.len()), (3, 7));
     }
 
     #[test]
