@@ -411,7 +411,7 @@ def test_metrics_of_file_and_monitor_are_the_documented_ones(tmp_path):
     admin = f"127.0.0.1:{free_port()}"
     with with_file(tmp_path / "memory", "--admin", admin, "--memory-monitor", "free,lower=1m,upper=2m") as server:
         found = set(re.findall(r"^(ebbtide_memory_(?:file|monitor)_\w+) ", server.fetch("/metrics"), re.MULTILINE))
-    assert found == documented and len(found) == 11
+    assert found == documented and len(found) == 12
 
 
 def test_an_empty_mapped_file_reserves_nothing():

@@ -84,7 +84,7 @@ def test_evictions_are_told(binary):
 
 @pytest.mark.parametrize("binary, flags", [(MEMCACHED, "-o ext_path="), (EBBTIDE, "--flash ")], ids=["memcached", "ebbtide"])
 def test_what_flash_takes_is_told_as_that(binary, flags, tmp_path):
-    flags = f"{flags}{tmp_path / 'flash'}:64m".split(" ")
+    flags = f"{flags}{tmp_path / 'flash'}:256m".split(" ")
     with Server(binary, "-m", "16", *flags) as server, watch(server, b"evictions") as watcher, server.connect() as connection:
         for n in range(30_000):
             connection.ask(b"set k%d 0 0 1000\r\n%b\r\n" % (n, b"x" * 1000))
