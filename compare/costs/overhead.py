@@ -3,7 +3,7 @@
 `new keys`: four times as much is written as fits, each key once.
 `look-aside`: then twice as much is asked for (Zipf 0.99), and what is missed is set. Nothing is overwritten.
 `overwrites`: then twice as much is set at random among the same keys, so about a quarter of the sets replace a live object.
-`present keys`: then twice as much is set at random among as many keys as fitted new, so most sets replace a live object.
+`present keys`: then twice as much is set at random among as many keys as fitted new, so most sets replace one.
 What was replaced keeps its bytes in a segment until the segment is compacted or evicted.
 """
 import time

@@ -8,9 +8,9 @@ which `ebbtide advise` tells the memory that a memcached takes for each hit rati
 rounded to MiB, gets the same requests. All begin empty, as the advice counts the misses of a cold start. Fails if a
 memcached's hit ratio is further than a twentieth from the one that was wanted.
 
-Then the same for a memcached that has served all requests before the capture. The advice must know the hit ratio that it
-has, must not call it out of reach, and an Ebbtide server of each memory that it names must have the wanted hit ratio, to
-a twentieth, once it is warm, too.
+Then the same for a memcached that has served all requests before the capture. The advice must know the hit ratio that
+it has, must not call it out of reach, and an Ebbtide server of each memory that it names must have the wanted hit
+ratio, to a twentieth, once it is warm, too.
 """
 import argparse
 import csv
@@ -106,7 +106,8 @@ def check_warm(given, requests, folder):
     """Mistakes of the advice for a server that was warm."""
     failed = []
     trace, reached = captured(given, requests, folder, is_warm=True)
-    print(f"\nwarm, with {reached:.4f} hits\n\n| wanted | warmup | by the advice | reached | says |\n|---|---|---|---|---|")
+    print(f"\nwarm, with {reached:.4f} hits\n")
+    print("| wanted | warmup | by the advice | reached | says |\n|---|---|---|---|---|")
     asked = [(wanted, flags) for wanted in given.hit_ratios for flags in ([], ["--warmup", "50%"])]
     for wanted, flags in [*asked, (f"{reached * 100 - 1:.1f}%", [])]:
         advice = advised(given, trace, wanted, *flags)

@@ -92,7 +92,7 @@ struct Counted {
     displaced: u64,
     sampled_gets: u64,
     sampled_hits: u64,
-    /// Those of the library's calls, sampled or not; zeros of other calls.
+    /// All lookups by calls of the library, sampled or not. The server's are not counted here: 0.
     lookup_hits: u64,
     lookup_misses: u64,
 }

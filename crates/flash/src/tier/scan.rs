@@ -57,9 +57,9 @@ impl Tier {
 }
 
 impl TierScan {
-    /// Gives up what it cannot read, as if it had been removed: regions, and the objects of whole sets. For a caller
-    /// that removes what it meets, and must not leave anything. A start may find them until maintenance has marked
-    /// them: see [`Tier::hides_objects`].
+    /// Removes what it cannot read: a region of large objects, or all objects of a set. For a caller that removes the
+    /// objects it visits, and after which none may be found. Until maintenance has marked the removal, the next start
+    /// may find such an object: see [`Tier::hides_objects`].
     pub fn giving_up_unread(mut self) -> Self {
         self.unread = Unread::GivenUp;
         self.unvisited_before = self.tier.unvisited(self.unread);

@@ -14,6 +14,8 @@ mod router;
 mod rule;
 mod set;
 pub mod sweep;
+#[cfg(test)]
+mod test_server;
 
 pub use counts::PoolTotals;
 pub use reload::{PoolChanges, Reload};

@@ -186,12 +186,10 @@ fn begin(pool: &Pool, is_stopping: &impl Fn() -> bool) -> Option<Scan> {
 mod tests {
     use std::cell::Cell;
 
-    use std::net::Ipv4Addr;
-
     use ebbtide::memcached::{ByteSize, Cache};
 
+    use super::super::test_server::server;
     use super::*;
-    use crate::{Listen, Server, ServerOptions};
 
     #[test]
     fn a_sweep_beside_a_stop_is_not_clean() {
@@ -215,14 +213,7 @@ mod tests {
     /// Its entries are in a pool that their keys have left, and the next reload may give the keys back.
     #[test]
     fn a_sweep_that_panics_leaves_nothing() {
-        let rules = [PoolRule::named("default"), PoolRule { prefixes: vec![b"a:".into()], ..PoolRule::named("a") }];
-        let cache = Cache::builder().memory(ByteSize::mib(16)).pool(rules[1].options()).build().expect("a cache");
-        let options = ServerOptions {
-            listeners: vec![Listen::Tcp((Ipv4Addr::LOCALHOST, 0).into())],
-            pools: rules.to_vec(),
-            ..ServerOptions::default()
-        };
-        let server = Server::bind(options, cache.clone()).expect("a server");
+        let (cache, server, _rules) = server();
         let shared = &server.acceptor.shared;
         cache.insert(b"a:1", b"old").apply().expect("stored");
         let sweep = start_with(shared, |_| panic!("in the middle")).expect("a thread");

@@ -594,7 +594,7 @@ fn an_image_has_its_golden_bytes() {
     assert_eq!(golden(&of_format_8(saved)), (6132, 4_861_164_686_194_327_752), "as builds with format 8 wrote it");
 }
 
-/// The same image in the format without a count of demoted objects.
+/// The same image in format 8, which has no count of demoted objects.
 fn of_format_8(mut image: Image) -> Image {
     image.stream[8] = 8;
     image.stream.drain(224..232);
