@@ -13,6 +13,7 @@ use crate::options::Options;
 use crate::store::{Head, Store};
 use crate::time::Moment;
 use crate::ttl::{Lifetime, Ttl};
+use std::cell::Cell;
 
 const NOW_MS: u64 = 1000;
 const MOMENT: Moment = Moment { ms: NOW_MS, quantum: 0 };
@@ -108,6 +109,29 @@ fn an_append_depends_on_its_number_only() {
     bucket.count(KEY);
     assert_eq!(bucket.overwrite(condition), Outcome::Present);
     assert_eq!(bucket.value(), "102");
+}
+
+/// The change comes while the predicate decides.
+#[test]
+fn a_predicate_removes_only_what_it_saw() {
+    for (changes_key, removed, calls) in [(true, Changed::Exists, 2), (false, Changed::Done(()), 1)] {
+        let bucket = Bucket::new(b"text");
+        let seen = Cell::new(0);
+        let accepts = |item: &Item<'_>| {
+            let mut value = Vec::new();
+            item.copy_to(&mut value);
+            seen.set(seen.get() + 1);
+            match changes_key {
+                true if seen.get() == 1 => bucket.set(KEY, b"newer"),
+                true => {}
+                false => bucket.count(&bucket.neighbour),
+            }
+            value == b"text"
+        };
+        let answer = bucket.store.delete_accepted(&bucket.participant, bucket.target(), NOW_MS, accepts);
+        assert_eq!((answer, seen.get()), (Ok(removed), calls));
+        assert!(!changes_key || bucket.value() == "newer");
+    }
 }
 
 #[test]
